@@ -232,6 +232,10 @@ FINISH = openhands("agent", action="finish", args={"final_thought": "So."})
             ],
             ("Why?", [("look", False)], "So.", "ok"),
         ),
+        (
+            {"type": "result", "subtype": "success", "num_turns": 1, "result": "So."},
+            (None, [], "So.", "ok"),
+        ),
         ({"events": [OPEN_QUESTION, RUNS, RAN, FINISH]}, ("Why?", [("run", False)], "So.", "ok")),
         (
             [{"instance_id": "i", "history": [OPEN_QUESTION, RUNS], "error": "RuntimeError: max"}],
@@ -263,7 +267,7 @@ FINISH = openhands("agent", action="finish", args={"final_thought": "So."})
     ids=[
         *("Copilot: skill", "Copilot: sub-agent", "Copilot: stopped", "Copilot: no question"),
         *("Gemini: shown", "Gemini: exit code", "Gemini: stopped", "Gemini: commands"),
-        *("Gemini: checkpoint", "Cursor"),
+        *("Gemini: checkpoint", "Cursor", "Claude: end"),
         *("OpenHands: still running", "OpenHands: benchmark", "OpenHands: state", "Claude: web"),
     ],
 )
@@ -327,6 +331,39 @@ def test_a_stream_of_claude_code_has_the_use_of_the_run(tmp_path: Path) -> None:
 
     telemetry = turn["telemetry"]
     assert (telemetry["inputTokens"], telemetry["costUsd"]) == (120, 0.01)
+
+
+def n8n(kind: str, start: int, item: Line, **more: object) -> list[Line]:
+    source = [] if kind == "main" else [{"previousNode": "Agent"}]
+    run = {"startTime": 1772359200000 + start, "executionTime": 5, "source": source}
+    return [{**run, "data": {kind: [[{"json": item}]]}, **more}]
+
+
+@pytest.mark.parametrize(
+    ("trigger", "answer", "said"),
+    [
+        ({"body": {"message": "Why?"}, "headers": {}}, {"response": {"text": "So."}}, "So."),
+        ({"message": {"text": "Why?", "chat": {}}}, {"output": {"paid": True}}, '{"paid": true}'),
+    ],
+    ids=["webhook, chain", "Telegram, output parser"],
+)
+def test_questions_answers_and_models_of_n8n(
+    trigger: Line, answer: Line, said: str, tmp_path: Path
+) -> None:
+    info = {"generationInfo": {"model_name": "gpt-5-mini"}}
+    asked = {"ai_tool": [[{"json": {"query": {"id": 12}}}]]}
+    runs = {
+        "Trigger": n8n("main", 0, trigger),
+        "Model": n8n("ai_languageModel", 1, {"response": {"generations": [[info]]}}),
+        "look": n8n("ai_tool", 2, {"response": "x"}, inputOverride=asked),
+        "Agent": n8n("main", 1, answer, executionTime=20),
+    }
+
+    (turn,) = turns(read(tmp_path, {"id": "7", "data": {"resultData": {"runData": runs}}}))
+
+    assert outline(turn) == ("Why?", [("look", False)], said, "ok")
+    assert turn["tools"][0]["arguments"] == {"id": 12}
+    assert turn["telemetry"]["models"] == ["gpt-5-mini"]
 
 
 # -- ADK -------------------------------------------------------------------------------------------
@@ -429,6 +466,62 @@ def test_tokens_of_all_calls_of_a_turn_are_counted(tmp_path: Path) -> None:
     assert turn["telemetry"]["models"] == ["amazon.nova-pro-v1:0"]
     assert (turn["telemetry"]["inputTokens"], turn["telemetry"]["outputTokens"]) == (220, 12)
     assert turn["contextMessages"][0]["content"] == "You are a clerk."
+
+
+def test_other_calls_in_a_log_of_bedrock_are_told(tmp_path: Path) -> None:
+    lines = (DATA / "bedrock-invocations.jsonl").read_text().splitlines()
+    embedding = {
+        "schemaType": "ModelInvocationLog",
+        "input": {"inputBodyJson": {"inputText": "x"}},
+        "output": {"outputBodyJson": {"embedding": [0.1]}},
+    }
+
+    found = read(tmp_path, [*map(json.loads, lines), embedding])
+
+    assert len(turns(found)) == 1
+    assert found.files[0].notes == ["1 model call without messages, as for embeddings"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"prompt": "Why?"}, {"generation": "So."}),
+        ({"inputText": "Why?"}, {"outputText": "So."}),
+        ({"message": "Why?"}, {"text": "So."}),
+        (
+            json.dumps({"messages": [ASK]}),
+            json.dumps({"content": [{"type": "text", "text": "So."}]}),
+        ),
+    ],
+    ids=["Llama", "Titan", "Cohere", "JSON text"],
+)
+def test_models_of_bedrock_that_take_a_text(asked: object, said: object, tmp_path: Path) -> None:
+    record = {
+        "schemaType": "ModelInvocationLog",
+        "input": {"inputBodyJson": asked, "inputTokenCount": 5},
+        "output": {"outputBodyJson": said, "outputTokenCount": 2},
+    }
+
+    (turn,) = turns(read(tmp_path, [record]))
+
+    assert outline(turn) == ("Why?", [], "So.", "ok")
+    assert (turn["telemetry"]["inputTokens"], turn["telemetry"]["outputTokens"]) == (5, 2)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"input": "text", "model": "m", "response": {"data": [{"embedding": [0.1]}]}},
+        [{"author": "a", "content": "text"}],
+        {"id": 1, "timestamp": "t", "source": "web", "action": "click"},
+        [{"type": "message", "message": {"role": "user", "content": "x"}}, {"type": "tool"}],
+    ],
+    ids=["embedding", "posts", "audit", "another agent"],
+)
+def test_a_document_of_another_kind_is_not_recognised(document: object, tmp_path: Path) -> None:
+    (file,) = read(tmp_path, document).files
+
+    assert str(file.skipped).startswith("not recognised")
 
 
 def test_a_streamed_response_in_a_log_of_bedrock_is_put_together(tmp_path: Path) -> None:
@@ -553,6 +646,70 @@ def test_log_records_in_the_form_of_spans_are_a_turn(tmp_path: Path) -> None:
     assert "intermediateResponses" not in turn
 
 
+def test_records_of_langgraph_on_agentcore_are_a_turn(tmp_path: Path) -> None:
+    """OpenLLMetry's records of steps, and those of botocore's calls, some without the event's name."""
+    ask = {"name": "look", "args": {"id": 1}, "id": "c"}
+
+    def lc(name: str, **kwargs: object) -> Line:
+        return {"lc": 1, "type": "constructor", "id": ["langchain", name], "kwargs": kwargs}
+
+    def step(number: int, asked: Line, said: Line) -> Line:
+        body = {
+            "input": {"messages": [{"role": "user", "content": json.dumps({"tags": [], **asked})}]},
+            "output": {
+                "messages": [{"role": "assistant", "content": json.dumps({"kwargs": {}, **said})}]
+            },
+        }
+        return record(number, body)
+
+    def record(number: int, body: object, **more: object) -> Line:
+        about: Line = {"scope": {"name": "s"}, "traceId": "ab" * 16, "spanId": f"{number:016x}"}
+        return {**about, "timeUnixNano": 1772359200000000000, "body": body, **more}
+
+    human, calls = lc("HumanMessage", content="Why?"), lc("AIMessage", content="", tool_calls=[ask])
+    found = lc("ToolMessage", content="found", tool_call_id="c", status="success")
+    end = lc("AIMessage", content="So.")
+    function = {"name": "look", "arguments": {"id": 1}}
+    chat: list[Line] = [
+        record(
+            3, {"content": [{"text": "Why?"}]}, attributes={"event.name": "gen_ai.user.message"}
+        ),
+        record(3, {"tool_calls": [{"type": "function", "id": "c", "function": function}]}),
+        record(3, {"content": "found", "id": "c"}),
+        record(3, {"message": {"content": [{"text": "So."}]}, "finish_reason": "end_turn"}),
+    ]
+    steps = [
+        step(
+            1,
+            {"inputs": {"messages": [human]}},
+            {"outputs": {"messages": [human, calls, found, end]}},
+        ),
+        step(2, {"input_str": "{'id': 1}", "inputs": {"id": 1}}, {"output": found}),
+    ]
+    other = record(4, "Attempting to instrument while already instrumented")
+
+    for records in (steps, chat, [other, *steps, *chat]):
+        (turn,) = turns(read(tmp_path, records))
+
+        assert outline(turn) == ("Why?", [("look", False)], "So.", "ok")
+        assert (turn["tools"][0]["arguments"], turn["tools"][0]["result"]) == ({"id": 1}, "found")
+        assert "intermediateResponses" not in turn
+
+
+def test_rows_of_logs_insights_may_be_lines_of_the_agent(tmp_path: Path) -> None:
+    events = json.loads((DATA / "cloudwatch-logs.json").read_text())["events"]
+    rows = [
+        {"@timestamp": "t", "@message": "INFO: started"},
+        *({"@timestamp": "t", "@message": json.loads(one["message"])} for one in events),
+    ]
+    file = tmp_path / "rows.json"
+    file.write_text(json.dumps(rows))
+
+    (turn,) = turns(recognise([file]))
+
+    assert len(turn["tools"]) == 2
+
+
 @pytest.mark.parametrize("name", ["opik-spans.json", "datadog-export.json"])
 def test_spans_on_lines_of_their_own_are_one_trace(name: str, tmp_path: Path) -> None:
     document = json.loads((DATA / name).read_text())
@@ -561,6 +718,46 @@ def test_spans_on_lines_of_their_own_are_one_trace(name: str, tmp_path: Path) ->
     (turn,) = turns(read(tmp_path, spans))
 
     assert len(turn["tools"]) == 2
+
+
+@pytest.mark.parametrize("orient", ["columns", "split"])
+def test_a_data_frame_of_spans_may_be_written_by_column(orient: str, tmp_path: Path) -> None:
+    spans = json.loads((DATA / "phoenix-spans.json").read_text())["data"]
+    rows: dict[str, Line] = {}
+    for span in spans:
+        about = span.pop("context")
+        attributes = {f"attributes.{name}": value for name, value in span.pop("attributes").items()}
+        rows[about["span_id"]] = {**span, **attributes, "context.trace_id": about["trace_id"]}
+    names = sorted({name for row in rows.values() for name in row})
+    frame: Line = {name: {key: row.get(name) for key, row in rows.items()} for name in names}
+    if orient == "split":
+        data = [[key, *(row.get(name) for name in names)] for key, row in rows.items()]
+        frame = {"columns": ["context.span_id", *names], "index": [0, 1, 2], "data": data}
+
+    (turn,) = turns(read(tmp_path, frame))
+
+    assert outline(turn) == (
+        *("Is order 12 paid?", [("get_order", False), ("refund", True)]),
+        *("Yes.", "ok"),
+    )
+
+
+def test_rows_of_a_table_of_langfuse_are_texts(tmp_path: Path) -> None:
+    row = {
+        **{"id": "o1", "traceId": "t1", "type": "GENERATION", "name": "chat", "level": "DEFAULT"},
+        **{"startTime": at(0), "endTime": at(1), "parentObservationId": "", "model": "m"},
+        **{"input": json.dumps([ASK]), "output": json.dumps(ANSWER)},
+        **{"inputUsage": "5", "outputUsage": "2", "totalCost": "0.25", "costDetails": ""},
+    }
+
+    (turn,) = turns(read(tmp_path, [row]))
+
+    telemetry = turn["telemetry"]
+    assert (telemetry["inputTokens"], telemetry["outputTokens"], telemetry["costUsd"]) == (
+        5,
+        2,
+        0.25,
+    )
 
 
 def test_rows_of_traces_complete_their_observations(tmp_path: Path) -> None:

@@ -28,9 +28,10 @@ from evaltap.recorder import MemorySink, Recorder
 from evaltap.recorder.sources.collector import CollectorLimits, application
 from evaltap.recorder.sources.otlp_files import read_cases
 from evaltap.recorder.telemetry.otlp_json import read_otlp_file
-from evaltap.recorder.telemetry.otlp_protobuf import decode_file
+from evaltap.recorder.telemetry.otlp_protobuf import decode_any
 from evaltap.schemas.errors import FormatError
 from evaltap.schemas.wire.record import DecodedCase, decode_record
+from support.builders.span_builders import in_base64
 
 SPANS = Path(__file__).parents[1] / "data/spans"
 CASE = SPANS / "adk-v2span/parallel_tools.otlp.json"
@@ -95,21 +96,9 @@ def essence(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def protobuf(path: Path) -> bytes:
-    """Return an OTLP/JSON file as protobuf; its hex ids are base64 in protobuf's own JSON."""
-    import base64
-
-    def ids(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {
-                key: base64.b64encode(bytes.fromhex(item)).decode()
-                if key in ("traceId", "spanId", "parentSpanId") and isinstance(item, str)
-                else ids(item)
-                for key, item in value.items()
-            }
-        return [ids(item) for item in value] if isinstance(value, list) else value
-
+    """Return an OTLP/JSON file as protobuf."""
     request = ExportLogsServiceRequest() if ".logs." in path.name else ExportTraceServiceRequest()
-    document = ids(json.loads(path.read_text()))
+    document = in_base64(json.loads(path.read_text()))
     message: bytes = ParseDict(document, request, ignore_unknown_fields=True).SerializeToString()
     return message
 
@@ -291,7 +280,7 @@ def test_a_gzipped_json_file_is_read_and_a_cut_one_is_explained(tmp_path: Path) 
 def test_log_requests_are_told_from_traces(tmp_path: Path) -> None:
     logs = SPANS / "adk-v2span/parallel_tools.logs.otlp.json"
 
-    (document,) = decode_file(protobuf(logs))
+    document = decode_any(protobuf(logs))
 
     assert set(document) == {"resourceLogs"}
 

@@ -294,8 +294,22 @@ CALL = {"order_id": "A"}
             ],
             "tool_calls": [{"id": "c1", "name": "f", "args": CALL}],
         },
+        {
+            "role": "assistant",
+            "parts": [
+                {"type": "text", "content": "Let me see."},
+                {
+                    "type": "text",
+                    "content": 'ResponseFunctionToolCall(arguments=\'{"order_id": "A"}\', '
+                    "call_id='c1', name='f', type='function_call', status=None)",
+                },
+            ],
+        },
     ],
-    ids=["genai", "openai", "google", "anthropic", "bedrock", "ai-sdk", "lc", "lc-raw", "lc-both"],
+    ids=[
+        *("genai", "openai", "google", "anthropic", "bedrock", "ai-sdk", "lc", "lc-raw", "lc-both"),
+        "repr",
+    ],
 )
 def test_a_message_that_speaks_and_calls_is_read_in_every_shape(message: dict[str, Any]) -> None:
     (read,) = read_messages([message])

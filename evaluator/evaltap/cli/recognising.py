@@ -153,7 +153,11 @@ def _read(path: Path, file: FileRead, name: str) -> Sequence[CaseData] | _Items 
         file.format = next(one[0] for one in containers if one is not None)
         return _spans(documents, path, file)
     if (calls := calls_in(whole)) is not None:
-        return _turns("model calls", calls, file, name)
+        if calls[1]:
+            file.notes.append(
+                f"{counted(calls[1], 'model call')} without messages, as for embeddings"
+            )
+        return _turns("model calls", calls[0], file, name)
     if (chat := messages_in(whole)) is not None:
         return _turns("chat messages", chat, file, name)
     return _chats(whole, path, file, name)

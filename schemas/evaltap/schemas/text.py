@@ -3,7 +3,6 @@
 import re
 from collections.abc import Collection, Iterable
 from datetime import datetime
-from difflib import get_close_matches
 from typing import Final
 
 PIPE_WIDTH: Final = 160
@@ -54,4 +53,6 @@ def did_you_mean_one_of(found: str, known: Collection[str]) -> str:
 
 def nearest(found: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
     """Return the known word most similar to `found`, or ""; a `cutoff` of 1 requires equality."""
+    from difflib import get_close_matches  # only for a message; the recorder imports this module
+
     return next(iter(get_close_matches(found, list(known), n=1, cutoff=cutoff)), "")

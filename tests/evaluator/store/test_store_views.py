@@ -1,13 +1,17 @@
 """Views that only compare rows with several revisions equal views that compare every row."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from random import Random
 
+import duckdb
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.database import Store, layout, made_layout
+from support.programs import store_layout
 
 TURN = "app_name, eval_set_id, eval_id, invocation_id"
 LATEST_TURNS = f"""
@@ -96,3 +100,33 @@ def test_the_latest_are_those_that_comparing_every_row_finds(
 
     for view, query in SAME.items():
         assert sorted(store.rows(f"FROM {view}"), key=repr) == sorted(store.rows(query), key=repr)
+
+
+def test_the_kept_layout_is_that_of_a_new_file() -> None:
+    """When this fails: python tests/support/programs/store_layout.py."""
+    kept = store_layout.PATH.read_text("utf-8")
+
+    assert layout() == made_layout()
+    if f'"duckdb": "{duckdb.__version__}"' in kept:
+        assert kept == store_layout.text()
+
+
+VIEWS = """
+import duckdb
+from evaltap.evaluator.store.database import TemporaryStore, layout
+count = "SELECT count(*) FROM duckdb_views() WHERE NOT internal"
+with TemporaryStore() as store:
+    assert store.rows(count) == [(0,)]
+    assert store.rows("SELECT * FROM v_pass_rate") == []
+    assert store.rows(count) == [(len(layout().views),)]
+    try:
+        store.rows("FROM none")
+    except duckdb.CatalogException:
+        print("none")
+"""
+
+
+def test_a_temporary_store_makes_its_views_when_one_is_named() -> None:
+    done = subprocess.run([sys.executable, "-c", VIEWS], capture_output=True, text=True)
+
+    assert (done.stdout, done.stderr) == ("none\n", "")

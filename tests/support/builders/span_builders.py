@@ -1,5 +1,6 @@
 """Spans and log records for tests, with generated ids and times."""
 
+import base64
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -116,3 +117,15 @@ def tools(turn: Mapping[str, Any]) -> list[tuple[Any, Any, Any, Any]]:
 def intermediate(turn: Mapping[str, Any]) -> list[str]:
     """Return the intermediate texts."""
     return [message["content"] for message in turn.get("intermediateResponses", [])]
+
+
+def in_base64(value: Any) -> Any:
+    """Return an OTLP/JSON value with its ids as in protobuf's own JSON."""
+    if isinstance(value, dict):
+        return {
+            key: base64.b64encode(bytes.fromhex(item)).decode()
+            if key in ("traceId", "spanId", "parentSpanId") and isinstance(item, str)
+            else in_base64(item)
+            for key, item in value.items()
+        }
+    return [in_base64(item) for item in value] if isinstance(value, list) else value

@@ -2,8 +2,10 @@
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 
 import orjson
@@ -12,10 +14,16 @@ from evaltap.cli.options.record import ClaudeCodeOptions, OtlpOptions, ReplayedO
 from evaltap.cli.progress import progress
 from evaltap.cli.redaction import case_redactor
 from evaltap.cli.settings import refuse_strange_brokers
+from evaltap.evaluator.pipeline.batch.interpreter import collecting_rarely
 from evaltap.recorder.config import RecorderConfig
 from evaltap.recorder.sources.claude_code import TranscriptReport, read_transcripts
 from evaltap.recorder.sources.explained import explain
-from evaltap.recorder.sources.otlp_files import ReadingReport, eval_set_of, read_cases
+from evaltap.recorder.sources.otlp_files import (
+    ReadingReport,
+    eval_set_of,
+    read_cases,
+    stream_cases,
+)
 from evaltap.recorder.sources.replay import Replay
 from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import InputError
@@ -31,11 +39,12 @@ from evaltap.schemas.text import counted
 def run(options: OtlpOptions | ReplayedOptions | ClaudeCodeOptions) -> int:
     """Record from a source; return the exit code."""
     refuse_strange_brokers(options.log or "")
-    if isinstance(options, OtlpOptions):
-        return record_otlp(options)
-    if isinstance(options, ReplayedOptions):
-        return record_cases(options)
-    return record_claude_code(options)
+    with collecting_rarely():
+        if isinstance(options, OtlpOptions):
+            return record_otlp(options)
+        if isinstance(options, ReplayedOptions):
+            return record_cases(options)
+        return record_claude_code(options)
 
 
 def record_otlp(options: OtlpOptions) -> int:
@@ -47,31 +56,46 @@ def record_otlp(options: OtlpOptions) -> int:
     if options.out:
         check_set_name(Path(options.out))
     report = ReadingReport()
-    cases = list(read_cases(options.files, recorder_version=version("evaltap"), report=report))
-    for reason in report.skipped:
-        print(f"evaltap record: skipped {reason}", file=sys.stderr)
-    if not cases:
-        raise InputError(
-            f"found {counted(report.spans, 'span')} in {counted(report.traces, 'trace')}, but no agent runs;"
-            " expected spans of an instrumented agent (docs/how-to/record-opentelemetry.md lists the"
-            " supported conventions)"
-        )
-    if options.explain:
-        for line in explain(cases):
-            print(line, file=sys.stderr)
-        if report.turns_with_reasoning:
-            print(
-                f"the reasoning of {counted(report.turns_with_reasoning, 'turn')} was left out; set"
-                " EVALTAP_CAPTURE_REASONING=1 to record it",
-                file=sys.stderr,
-            )
-    if options.out:
-        _write(options.out, cases, redaction=not options.no_redaction)
+    # An eval set is written as a whole, in order of time; a log as the files are read.
+    read = read_cases if options.out else stream_cases
+    cases = read(options.files, recorder_version=version("evaltap"), report=report)
+    sessions: set[str] = set()
     refused: Mapping[Path, int] = {}
-    if options.log and not options.out:
-        refused = _append(options.log, cases, redaction=not options.no_redaction)
-    _summarise(report, len({case["evalId"] for case in cases}), options, refused)
+    try:
+        first = next(cases, None)
+        if first is None:
+            raise InputError(
+                f"found {counted(report.spans, 'span')} in {counted(report.traces, 'trace')}, but no agent"
+                " runs; expected spans of an instrumented agent (docs/how-to/record-opentelemetry.md"
+                " lists the supported conventions)"
+            )
+        turns = _noted(chain((first,), cases), sessions, explained=options.explain)
+        if options.out:
+            _write(options.out, list(turns), redaction=not options.no_redaction)
+        elif options.log:
+            refused = _append(options.log, turns, redaction=not options.no_redaction)
+        else:
+            deque(turns, maxlen=0)
+    finally:
+        for reason in report.skipped:
+            print(f"evaltap record: skipped {reason}", file=sys.stderr)
+    if options.explain and report.turns_with_reasoning:
+        print(
+            f"the reasoning of {counted(report.turns_with_reasoning, 'turn')} was left out; set"
+            " EVALTAP_CAPTURE_REASONING=1 to record it",
+            file=sys.stderr,
+        )
+    _summarise(report, len(sessions), options, refused)
     return _report_refused(refused)
+
+
+def _noted(cases: Iterable[CaseData], sessions: set[str], *, explained: bool) -> Iterator[CaseData]:
+    """Yield the cases, and note their sessions; explain each if wanted."""
+    for case in cases:
+        sessions.add(str(case["evalId"]))
+        if explained:
+            print(explain(case), file=sys.stderr)
+        yield case
 
 
 def _summarise(
@@ -107,7 +131,7 @@ def _write(out: str, cases: Sequence[CaseData], *, redaction: bool) -> None:
     write_eval_set(Path(out), eval_set_of(cases, eval_set_name(Path(out))))
 
 
-def _append(log: str, cases: Sequence[CaseData], *, redaction: bool) -> Mapping[Path, int]:
+def _append(log: str, cases: Iterable[CaseData], *, redaction: bool) -> Mapping[Path, int]:
     """Append the turns to a log; return the number of turns that its broker refused, by file."""
     with Replay(log, redaction=redaction) as replay:
         replay.add(cases)

@@ -49,7 +49,7 @@ def score_scope(
         return f"FROM latest_scores WHERE {wanted}", parameters
     scope = f"FROM scores WHERE run_id = $run_id AND {wanted}"
     parameters["run_id"] = run_id
-    if store.rows("SELECT 1 FROM mended_attempts WHERE run_id = ? LIMIT 1", [run_id]):
+    if store.rows("SELECT 1 FROM gate_results WHERE run_id = ? LIMIT 1", [run_id]):
         mended = (
             "ANTI JOIN mended_attempts USING (run_id, app_name, eval_set_id, eval_id, revision)"
         )

@@ -19,6 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import Final, TypeVar
 
 import duckdb
+import orjson
 
 from evaltap.evaluator.store.contents import Contents, contents_of, refuse_strange
 from evaltap.evaluator.store.damage import translated
@@ -179,13 +180,16 @@ class Store(StoreWriter):
             with self.transaction():
                 self.execute(sql(__name__, "tables"))
                 self.execute(sql(__name__, "migrations"))
-                self.execute(sql(__name__, "views"))
+                self._create_views()
                 self.append("meta", [("schema_version", str(SCHEMA_VERSION))])
             # Replaying DDL from the write-ahead log has destroyed DuckDB files.
             self.execute("CHECKPOINT")
         elif self.path != Path(":memory:"):
             self._mend_views(found)
         self._open_results_folder()
+
+    def _create_views(self) -> None:
+        self.execute(sql(__name__, "views"))
 
     def _mend_views(self, found: Contents) -> None:
         """Replace views that differ from evaltap's."""
@@ -432,7 +436,19 @@ SELECT max(written_at) FROM (
 
 @cache
 def layout() -> Contents:
-    """Return the tables and views of a file written by this version of evaltap."""
+    """Return the tables and views of a file written by this version of evaltap.
+
+    DuckDB needs 0.1 s to make them, so they are kept in a file; another version of DuckDB may print a view in
+    another way.
+    """
+    kept = orjson.loads(files(__package__).joinpath("sql", "layout.json").read_bytes())
+    if kept["duckdb"] == duckdb.__version__:
+        return Contents(frozenset(kept["tables"]), kept["views"])
+    return made_layout()
+
+
+def made_layout() -> Contents:
+    """Return the tables and views that DuckDB reports of a new file."""
     with Store(":memory:") as empty:
         return contents_of(empty._connection)
 
@@ -497,11 +513,49 @@ class ReadingStore(Store):
 
 
 class TemporaryStore(Store):
-    """A store in a temporary file that is deleted on close, so that memory does not grow with its rows."""
+    """A store in a temporary file that is deleted on close, so that memory does not grow with its rows.
+
+    Few reports need its views, which take half the time of making the file, so they are made when a statement
+    names the first.
+    """
 
     def __init__(self) -> None:
         self._folder = TemporaryDirectory(prefix="evaltap-")
+        self._has_views = False
         super().__init__(Path(self._folder.name) / "scores.duckdb")
+
+    def _create_views(self) -> None:
+        pass
+
+    def rows(self, query: str, parameters: Parameters = None) -> Rows:
+        """Return all rows of a query."""
+        return self._with_views(lambda: super(TemporaryStore, self).rows(query, parameters))
+
+    def records(self, query: str, parameters: Parameters = None) -> list[Record]:
+        """Return all rows of a query as dicts by column name."""
+        return self._with_views(lambda: super(TemporaryStore, self).records(query, parameters))
+
+    def _execute(self, statement: str, parameters: Parameters = None) -> None:
+        self._with_views(lambda: super(TemporaryStore, self)._execute(statement, parameters))
+
+    def cursor(self) -> duckdb.DuckDBPyConnection:
+        """Return another connection to the same file, with all views."""
+        self._make_views()
+        return super().cursor()
+
+    def _with_views(self, ask: Callable[[], T]) -> T:
+        try:
+            return ask()
+        except duckdb.CatalogException:
+            if self._has_views:
+                raise
+            self._make_views()
+            return ask()
+
+    def _make_views(self) -> None:
+        if not self._has_views:
+            self._has_views = True
+            super()._create_views()
 
     def close(self) -> None:
         """Close and delete the file."""

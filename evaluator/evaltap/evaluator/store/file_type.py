@@ -15,8 +15,8 @@ UNFINISHED: Final = "evaltap-archive.unfinished.json"
 
 def is_archive(path: Path) -> bool:
     """Tell whether a path is an archive: a folder with a manifest, or the address of a bucket."""
-    return path.as_posix().startswith("s3:/") or any(
-        (path / name).is_file() for name in (MANIFEST, UNFINISHED)
+    return path.as_posix().startswith("s3:/") or (
+        path.is_dir() and any((path / name).is_file() for name in (MANIFEST, UNFINISHED))
     )
 
 

@@ -5,7 +5,6 @@ The set of operation names is open: unknown ones are classified by their attribu
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from evaltap.recorder.conventions.evidence import Evidence, decode, without_block
 from evaltap.recorder.conventions.message_shapes import decode_messages
@@ -57,6 +56,9 @@ CACHE_WRITE = (
     "gen_ai.usage.details.cache_creation_input_tokens",
 )
 COSTS = ("gen_ai.usage.cost", "operation.cost", "gen_ai.cost.total_cost")
+_USAGE = frozenset(
+    (*INPUT_TOKENS, *OUTPUT_TOKENS, *TOTAL_TOKENS, *CACHE_READ, *CACHE_WRITE, *COSTS)
+)
 DETAILS_EVENT = "gen_ai.client.inference.operation.details"
 TOOL_STATUS = "gen_ai.tool.status"
 
@@ -102,15 +104,17 @@ class GenAI:
             session_id=first_text(attributes, CONVERSATION_ID, THREAD_ID),
             model=first_text(attributes, RESPONSE_MODEL, REQUEST_MODEL),
             response_id=first_text(attributes, RESPONSE_ID),
-            input_tokens=first_whole(attributes, *INPUT_TOKENS),
-            output_tokens=first_whole(attributes, *OUTPUT_TOKENS),
-            cache_read_tokens=first_whole(attributes, *CACHE_READ),
-            cache_write_tokens=first_whole(attributes, *CACHE_WRITE),
-            total_tokens=first_whole(attributes, *TOTAL_TOKENS),
-            cost_usd=next((cost for key in COSTS if (cost := number(attributes.get(key)))), None),
             tool_name=first_text(attributes, TOOL_NAME),
             call_id=_call_id(attributes),
         )
+        if not _USAGE.isdisjoint(attributes):
+            reading.input_tokens = first_whole(attributes, *INPUT_TOKENS)
+            reading.output_tokens = first_whole(attributes, *OUTPUT_TOKENS)
+            reading.cache_read_tokens = first_whole(attributes, *CACHE_READ)
+            reading.cache_write_tokens = first_whole(attributes, *CACHE_WRITE)
+            reading.total_tokens = first_whole(attributes, *TOTAL_TOKENS)
+            costs = (number(attributes.get(key)) for key in COSTS)
+            reading.cost_usd = next(filter(None, costs), None)
         if reading.tool_name is None and attributes.get(OPERATION) == "execute_tool":
             reading.tool_name = span.name.removeprefix("execute_tool").strip() or None
         if attributes.get("gen_ai.agent.name") is None and reading.kind == "agent":
@@ -145,7 +149,7 @@ def content_value(value: object) -> Evidence | None:
     if value is None:
         return None
     evidence = decode(value)
-    return replace(evidence, value=without_block(evidence.value))
+    return Evidence(without_block(evidence.value), evidence.flaw, evidence.media)
 
 
 def _call_id(attributes: Mapping[str, object]) -> str | None:

@@ -126,7 +126,7 @@ def _message(role: str, body: Mapping[str, object]) -> Iterator[Message]:
     inner = decode(content).value if isinstance(content, str) else content
     if isinstance(inner, dict) and isinstance(inner.get("text"), dict):
         content = inner = inner["text"].get("value")
-    if isinstance(inner, dict) and (chained := _chained(inner)):
+    if isinstance(inner, dict) and (chained := _chained(inner)) is not None:
         yield from chained
         return
     if isinstance(inner, dict) and ("parts" in inner or "role" in inner):
@@ -157,13 +157,24 @@ def _message(role: str, body: Mapping[str, object]) -> Iterator[Message]:
     )
 
 
-def _chained(inner: Mapping[str, object]) -> Sequence[Message]:
-    """Return the messages in what a step of LangChain took or returned, as ADOT writes it into events."""
+def _chained(inner: Mapping[str, object]) -> Sequence[Message] | None:
+    """Return the messages in what a step of LangChain took or returned, as ADOT writes it into events.
+
+    OpenLLMetry wraps it, with the step's tags.  None for anything else.
+    """
+    wrapped = next((inner[key] for key in ("inputs", "outputs", "output") if key in inner), None)
+    if wrapped is not None and {"tags", "kwargs"} & inner.keys():
+        chained = _chained(wrapped) if isinstance(wrapped, dict) else None
+        return read_messages([wrapped]) if _is_lc(wrapped) else chained or ()
     if isinstance(inner.get("messages"), list):
         return read_messages(inner["messages"])
     if "generations" in inner:
         return read_generations(inner)
-    return read_messages([inner]) if "tool_call_id" in inner else ()
+    return read_messages([inner]) if "tool_call_id" in inner else None
+
+
+def _is_lc(value: object) -> bool:
+    return isinstance(value, dict) and "lc" in value
 
 
 def _has_answer(inner: object) -> bool:

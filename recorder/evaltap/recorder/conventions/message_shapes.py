@@ -5,6 +5,7 @@ and responses items, Google GenAI contents, Anthropic and Bedrock content blocks
 (flat, `data` envelope, serialized constructor) and AI SDK parts.
 """
 
+import ast
 import json
 from collections.abc import Callable, Mapping, Sequence
 
@@ -133,8 +134,7 @@ _PART_MESSAGES = ("function_call", "function_call_output", "tool_call", "tool_ca
 
 
 def _message(item: Mapping[str, object], role: str) -> Message | None:
-    inner = _envelope(item, role)
-    if inner is not None:
+    if not _ENVELOPES.isdisjoint(item) and (inner := _envelope(item, role)) is not None:
         return _message(inner, role)
     kind = _string(item.get("type")) or ""
     if kind in REASONING:
@@ -154,6 +154,9 @@ def _message(item: Mapping[str, object], role: str) -> Message | None:
     return Message(speaker, _spoken_parts(item))
 
 
+_ENVELOPES = frozenset(("kwargs", "data", "message"))
+
+
 def _envelope(item: Mapping[str, object], role: str) -> Mapping[str, object] | None:
     """Return the message inside LangChain's two envelopes, or a choice's `message`."""
     kwargs, data, message = (item.get(key) for key in ("kwargs", "data", "message"))
@@ -170,8 +173,11 @@ def _envelope(item: Mapping[str, object], role: str) -> Mapping[str, object] | N
 def _spoken_parts(item: Mapping[str, object]) -> tuple[Part, ...]:
     body = item.get("parts", item.get("content"))
     parts = _parts(body) if body is not None else ()
+    calls = _calls(item)
+    if not calls:
+        return parts
     seen = {part.call_id for part in parts if isinstance(part, Call) and part.call_id}
-    extra = tuple(call for call in _calls(item) if call.call_id is None or call.call_id not in seen)
+    extra = tuple(call for call in calls if call.call_id is None or call.call_id not in seen)
     if extra:
         # Next to tool calls, an empty text is only a placeholder.
         parts = tuple(part for part in parts if not isinstance(part, Text) or part.content)
@@ -262,7 +268,31 @@ def _text_part(item: Mapping[str, object]) -> Part | None:
     value = item.get("content", item.get("text"))
     if value is None:
         return Text(None)
+    if isinstance(value, str) and value.startswith(_CALL_REPR):
+        return _call_in_repr(value) or text_part(value)
     return text_part(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+
+
+_CALL_REPR = "ResponseFunctionToolCall("
+
+
+def _call_in_repr(text: str) -> Call | None:
+    """Return the call that an instrumentation of OpenAI Agents writes as Python's representation."""
+    try:
+        node = ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    if not isinstance(node, ast.Call):
+        return None
+    given = {
+        one.arg: one.value.value for one in node.keywords if isinstance(one.value, ast.Constant)
+    }
+    arguments = given.get("arguments")
+    return Call(
+        _string(given.get("call_id")),
+        _string(given.get("name")),
+        decode(arguments) if isinstance(arguments, str) else None,
+    )
 
 
 def _reasoning_part(item: Mapping[str, object]) -> Reasoning | None:

@@ -80,6 +80,8 @@ class Message:
     @property
     def text(self) -> Evidence | None:
         """Its text: None without any text part, empty with media alone."""
+        if len(self.parts) == 1 and type(part := self.parts[0]) is Text:  # as most have
+            return Evidence(None if part.flaw else part.content, part.flaw)
         parts = [part for part in self.parts if isinstance(part, Text)]
         media = self.media
         if not parts:

@@ -17,6 +17,7 @@ from evaltap.recorder.privacy.keys import beside_services, formats, random_words
 from evaltap.recorder.privacy.lexicon import each, patterns
 from evaltap.recorder.privacy.rule_matching import Rule
 from evaltap.recorder.privacy.text.addresses import addresses
+from evaltap.recorder.privacy.text.calm import is_calm
 from evaltap.recorder.privacy.text.commands import in_commands
 from evaltap.recorder.privacy.text.encodings import MAX_DEPTH, decoded
 from evaltap.recorder.privacy.text.name_places import names_in
@@ -27,6 +28,7 @@ from evaltap.recorder.privacy.text.phrases import in_phrases
 from evaltap.recorder.privacy.text.secret_names import Name
 from evaltap.recorder.privacy.text.sentences import in_logins
 from evaltap.recorder.privacy.text.tables import (
+    NUMBER_COLUMNS,
     Cell,
     in_copies,
     in_html_tables,
@@ -51,15 +53,32 @@ def find(
     make up all of it.
     """
     found = [finding for rule in custom for finding in rule.find(text)]
-    if len(text) >= _SHORTEST and _RE.ordinary.fullmatch(text) is None:
+    if not is_ordinary(text):
         found += _found(text, identifier=identifier, entropy=entropy, depth=0)
     return _without_overlaps(text, found) if len(found) > 1 else found
 
 
-_SHORTEST = 5
+def is_ordinary(text: str) -> bool:
+    """Return whether a text is a name, a time or a small number: most structured data, never sensitive."""
+    length = len(text)
+    if length < _SHORTEST or (length < _LONGEST_WORD and text.isalpha()):
+        return True
+    return _RE.ordinary.fullmatch(text) is not None
+
+
+_SHORTEST, _LONGEST_WORD = 5, 20
+"""A shorter text, and letters only of less than the other, match no rule."""
 
 
 def _found(text: str, *, identifier: bool, entropy: bool, depth: int) -> list[Finding]:
+    # An identifier that starts with a letter is no number.
+    if (not identifier or text[0].isalpha()) and is_calm(text):
+        return []
+    return found_by_rules(text, identifier=identifier, entropy=entropy, depth=depth)
+
+
+def found_by_rules(text: str, *, identifier: bool, entropy: bool, depth: int = 0) -> list[Finding]:
+    """Return what the rules find in a text, also of one that is calm."""
     words = _RE.long_word.findall(text)
     if not words and _RE.signs.search(text) is None and _RE.head.match(text) is None:
         return []
@@ -112,14 +131,11 @@ def _beside_names(seen: str, lower: str, *, entropy: bool, words: bool) -> Itera
             yield from random_words(seen)
 
 
-_NUMBER_COLUMNS = ("phone", "mobil", "msisdn", "card", "tel", "fax", "cell", "contact")
-
-
 def _cells(seen: str, lower: str, names: Sequence[Span]) -> Iterator[Cell]:
     """Yield the cells of tables in columns with names of secrets, phones or cards."""
     if "\n" in seen:
         places = [start for start, _ in names]
-        if any(one in lower for one in _NUMBER_COLUMNS):
+        if any(one in lower for one in NUMBER_COLUMNS):
             places += (match.start() for match in _RE.number_column.finditer(lower))
         yield from in_tables(seen, places)
     if "<th" in lower:

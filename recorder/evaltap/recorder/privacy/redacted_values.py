@@ -7,12 +7,13 @@ redacted becomes `[REDACTED:error]`.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Any
 
 import orjson
 
 from evaltap.recorder.pacing import yield_to_agent
-from evaltap.recorder.privacy.detectors import find
+from evaltap.recorder.privacy.detectors import find, is_ordinary
 from evaltap.recorder.privacy.findings import PSEUDONYM, Finding
 from evaltap.recorder.privacy.lexicon import patterns
 from evaltap.recorder.privacy.policy import WITHHELD
@@ -32,6 +33,7 @@ from evaltap.recorder.privacy.structures import (
     secret_parts,
     values_of_label,
 )
+from evaltap.recorder.privacy.text.calm import is_calm
 from evaltap.recorder.privacy.text.numbers import card_in, is_card_number, phone_in
 from evaltap.recorder.privacy.text.secret_names import (
     Name,
@@ -48,10 +50,11 @@ FAILED = "[REDACTED:error]"
 
 _MAX_NESTED_JSON = 6
 _MAX_PASSES = 4
-_LONGEST_WORD = 20
-"""Only letters and shorter than this: no rule can match."""
 _LONGEST_KNOWN_NAME = 64
 _MAX_KNOWN_NAMES = 4_096
+_SHORTEST_REMEMBERED = 64
+MAX_CLEAN = 4_096
+"""Digests in a generation of what is remembered as clean."""
 _SMALLEST_NUMBER = 10**13
 """Smaller numbers are too short for a card."""
 
@@ -64,6 +67,50 @@ class RedactionReport:
     failures: int = 0
 
 
+class _CleanValues:
+    """Digests of values that were found to be clean: prompts, and calls that a reference repeats.
+
+    Bounded: of two generations the older goes when the younger is full.
+    """
+
+    def __init__(self) -> None:
+        self._younger: set[bytes] = set()
+        self._older: set[bytes] = set()
+
+    def __contains__(self, digest: bytes) -> bool:
+        if digest in self._younger:
+            return True
+        if digest in self._older:
+            self.add(digest)
+            return True
+        return False
+
+    def add(self, digest: bytes) -> None:
+        if len(self._younger) >= MAX_CLEAN:
+            self._older, self._younger = self._younger, set()
+        self._younger.add(digest)
+
+
+_USES = {kind: f"item {kind.name}".encode() for kind in Name}
+
+
+def _digest(value: Any, use: bytes) -> bytes:
+    """Return a digest of a value redacted for some use; nothing for one that is quickly redacted."""
+    if isinstance(value, str):
+        if len(value) < _SHORTEST_REMEMBERED:
+            return b""
+        content = value.encode("utf-8", "surrogatepass")
+    elif value and isinstance(value, dict | list):
+        try:
+            content = orjson.dumps(value)
+        except TypeError:  # no JSON, such as a number of more than 64 bits
+            return b""
+        use += b"{"
+    else:
+        return b""
+    return blake2b(content, digest_size=16, person=use).digest()
+
+
 class ValueRedactor:
     """Redacts the values of a case, one at a time, and counts what it did in a report."""
 
@@ -72,12 +119,23 @@ class ValueRedactor:
         self._rules = tuple(rules)
         self._entropy = entropy
         self._clean_names: dict[str, Name] = {}
+        self._clean = _CleanValues()
 
     def item(self, name: str, value: Any, report: RedactionReport) -> Any:
         """Redact the value of a key, taking the key into account."""
         yield_to_agent()
         try:
-            return self._named(kind_of_name(name), value, report, nested=0)
+            kind = kind_of_name(name)
+            if kind is Name.PLAIN and not self._rules and _is_plain(value):
+                return value
+            digest = _digest(value, _USES[kind])
+            if digest and digest in self._clean:
+                return value
+            failures = report.failures
+            redacted = self._named(kind, value, report, nested=0)
+            if digest and report.failures == failures and redacted == value:
+                self._clean.add(digest)
+            return redacted
         except Exception:
             # Whatever went wrong, the value must not leave: fail closed.
             report.failures += 1
@@ -202,8 +260,11 @@ class ValueRedactor:
             ]
         redacted: list[Any] = []
         in_key = False
+        plain = not self._rules
         for one in items:
-            if isinstance(one, str) and (in_key or begins_key(one)):
+            if plain and not in_key and _is_plain(one):
+                redacted.append(one)
+            elif isinstance(one, str) and (in_key or begins_key(one)):
                 in_key = "END " not in one
                 redacted.append(self._secret(one, report))
             else:
@@ -263,8 +324,6 @@ class ValueRedactor:
 
     def _text(self, text: str, report: RedactionReport, *, identifier: bool, nested: int) -> str:
         try:
-            if len(text) < _LONGEST_WORD and text.isalpha() and not self._rules:
-                return text
             if text[:1] in _JSON_STARTS and nested < _MAX_NESTED_JSON and len(text) > 4:
                 found = self._json_text(text, report, nested)
                 if found is not None:
@@ -308,8 +367,14 @@ class ValueRedactor:
         return "\n".join(lines)
 
     def _plain_text(self, text: str, report: RedactionReport, *, identifier: bool) -> str:
-        if "<" not in text and not self._find(text, identifier):
-            return text
+        if "<" not in text:
+            digest = _digest(text, b"identifier" if identifier else b"text")
+            if digest and digest in self._clean:
+                return text
+            if not self._find(text, identifier):
+                if digest:
+                    self._clean.add(digest)
+                return text
         # Replacing a part can leave a remainder that matches on its own: repeat.
         for _ in range(_MAX_PASSES):
             redacted = self._one_pass(text, report, identifier=identifier)
@@ -358,7 +423,7 @@ def _is_plain(value: Any) -> bool:
     """Return whether no rule can match a value of this form."""
     kind = type(value)
     if kind is str:
-        return len(value) < _LONGEST_WORD and value.isalpha()
+        return is_ordinary(value) or (len(value) < _SHORTEST_REMEMBERED and is_calm(value))
     if kind is int:
         return bool(value <= _SMALLEST_NUMBER)
     return value is None or kind is float or kind is bool

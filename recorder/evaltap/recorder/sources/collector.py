@@ -31,6 +31,7 @@ from starlette.routing import Route
 
 from evaltap.recorder.faults import RequestRefusedError
 from evaltap.recorder.observation import Observation
+from evaltap.recorder.pacing import set_pace
 from evaltap.recorder.recorder import Recorder
 from evaltap.recorder.sources.request_bodies import (
     INVALID_ARGUMENT,
@@ -156,6 +157,7 @@ class ReceivedSource:
 
     def process(self, item: object) -> Iterable[Observation]:
         """Process one request."""
+        set_pace(None)  # no agent waits for this process, so its recorder never rests
         if not isinstance(item, Received):
             yield from self._source.process(item)
             return

@@ -1,29 +1,25 @@
-"""Explain recorded turns: what each contains, and what was not captured of it."""
+"""Explain a recorded turn: what it contains, and what was not captured of it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from evaltap.schemas.data import CaseData
 from evaltap.schemas.text import counted
 
 
-def explain(cases: Sequence[CaseData]) -> list[str]:
-    """Return a line for each turn: its content, and the fields that were not fully captured."""
-    lines = []
-    for case in cases:
-        turn = case["actualConversation"][0]
-        flaws = [f"{key} {why}" for key, why in turn.get("capture", {}).items()]
-        flaws += _left_out(turn)
-        for tool in turn.get("tools", ()):
-            flaws += [f"{tool['name']}.{key} {why}" for key, why in tool.get("capture", {}).items()]
-        status = turn.get("telemetry", {}).get("status", "incomplete")
-        convention = case.get("source", {}).get("convention", "unknown convention")
-        count = len(turn.get("tools", ()))
-        tools = counted(count, "tool call")
-        lines.append(
-            f"{case['evalId']} {turn['invocationId']}: {status}, {tools},"
-            f" read as {convention}; {', '.join(flaws) or 'everything captured'}"
-        )
-    return lines
+def explain(case: CaseData) -> str:
+    """Return a line about a turn: its content, and the fields that were not fully captured."""
+    turn = case["actualConversation"][0]
+    flaws = [f"{key} {why}" for key, why in turn.get("capture", {}).items()]
+    flaws += _left_out(turn)
+    for tool in turn.get("tools", ()):
+        flaws += [f"{tool['name']}.{key} {why}" for key, why in tool.get("capture", {}).items()]
+    status = turn.get("telemetry", {}).get("status", "incomplete")
+    convention = case.get("source", {}).get("convention", "unknown convention")
+    tools = counted(len(turn.get("tools", ())), "tool call")
+    return (
+        f"{case['evalId']} {turn['invocationId']}: {status}, {tools},"
+        f" read as {convention}; {', '.join(flaws) or 'everything captured'}"
+    )
 
 
 def _left_out(turn: CaseData) -> Iterator[str]:

@@ -54,7 +54,9 @@ def _call(trace_id: str, span_id: str, logs: Sequence[LogRecord]) -> tuple[_Mess
     """Return what a model received and what it answered, according to the records of its span."""
     span = Span(trace_id, span_id, "", logs[0].time_ns, logs[0].time_ns)
     reading = MessageEvents().read(span, logs)
-    return (reading.input or (), reading.output or ()) if reading is not None else ((), ())
+    if reading is None:
+        return (), ()
+    return reading.input or (), since_user(reading.output or ())
 
 
 def _said(calls: Sequence[tuple[_Messages, _Messages]], given: _Messages) -> list[Message]:
@@ -63,12 +65,19 @@ def _said(calls: Sequence[tuple[_Messages, _Messages]], given: _Messages) -> lis
     LangChain's models receive the results, but their records do not have them.  What a step above a model
     call repeats is left out.
     """
-    found = [
+    found: list[Message] = []
+    known: set[tuple[str, str | None]] = set()
+    for message in (
         message
         for received, answered in calls
         for message in answered
         if received == given or message.answers
-    ]
+    ):
+        ids = {("call", call.call_id) for call in message.calls}
+        ids |= {("answer", answer.call_id) for answer in message.answers}
+        if not ids or ids - known:
+            found.append(message)
+        known |= {one for one in ids if one[1] is not None}
     return [
         one
         for number, one in enumerate(found, start=1)

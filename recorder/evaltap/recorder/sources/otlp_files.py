@@ -1,11 +1,12 @@
 """Turns telemetry files into finished turns, and turns into one eval set.
 
-All input is read before the first turn is returned, since the spans of one trace may be spread over
-several files, and a root is written after its children.
+The spans of one trace may be far apart and in several files, and a root is written after its children. So the
+files are searched for the last document of each trace first, and a trace is read there.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 
 from evaltap.recorder.assembly.case import case_of
@@ -14,7 +15,8 @@ from evaltap.recorder.config import RecorderConfig
 from evaltap.recorder.delivery.snapshot import without_reasoning
 from evaltap.recorder.sources.log_conversations import cases_of_logs
 from evaltap.recorder.telemetry.langfuse_export import joined
-from evaltap.recorder.telemetry.otlp_json import read_otlp_file
+from evaltap.recorder.telemetry.last_documents import last_documents
+from evaltap.recorder.telemetry.otlp_json import decode_request, read_documents, read_otlp_file
 from evaltap.recorder.telemetry.spans import LogRecord, Span
 from evaltap.recorder.traces.buffer import GatheredTrace
 from evaltap.recorder.traces.client_calls import ClientCalls
@@ -45,69 +47,137 @@ def read_cases(
     recorder_version: str | None = None,
     report: ReadingReport | None = None,
 ) -> Iterator[CaseData]:
-    """Yield one case for each run in OTLP/JSON files of traces and logs, in order of start.
+    """Yield one case for each run in OTLP files of traces and logs, in order of start.
 
-    Files may be given in any order and may share traces. `report` is filled in as a side effect.
-    Raises InputError for a file that cannot be opened, FormatError for one that is not OTLP/JSON.
+    All input is read before the first case is returned. Files may be given in any order and may share
+    traces. `report` is filled in as a side effect. Raises InputError for a file that cannot be opened,
+    FormatError for one that is not OTLP.
     """
     counts = report if report is not None else ReadingReport()
+    traces = _traces_of(list(paths), counts)
+    yield from _in_order(_cases(traces, recorder_version=recorder_version, report=counts))
 
-    def items() -> Iterator[Span | LogRecord]:
-        for path in paths:
-            counts.files += 1
-            yield from read_otlp_file(path, counts.skipped)
 
-    yield from cases_of_items(items(), recorder_version=recorder_version, report=counts)
+def stream_cases(
+    paths: Iterable[str | Path], *, recorder_version: str | None, report: ReadingReport
+) -> Iterator[CaseData]:
+    """Yield one case for each run as soon as the last document of its trace was read.
+
+    Otherwise as `read_cases`, which also tells what raises. Only open traces are held in memory; those
+    of files that must be read whole are all open until the end (see `last_documents`).
+    """
+    contexts = ContextMemory()
+    traces = _traces_of(list(paths), report)
+    for case in _cases(traces, recorder_version=recorder_version, report=report):
+        yield contexts.trimmed(case)
+        contexts.note(case)
 
 
 def cases_of_items(
     items: Iterable[Span | LogRecord], *, recorder_version: str | None, report: ReadingReport
 ) -> Iterator[CaseData]:
     """Yield one case for each run in spans and log records, in order of start."""
-    spans: dict[str, list[Span]] = {}
-    logs: dict[str, list[LogRecord]] = {}
+    opened = _OpenTraces(report)
     for item in items:
-        if isinstance(item, Span):
-            report.spans += 1
-            spans.setdefault(item.trace_id, []).append(item)
-        else:
-            report.log_records += 1
-            logs.setdefault(item.trace_id, []).append(item)
-    report.traces = len(spans)
+        opened.add(item)
+    yield from _in_order(_cases(opened.rest(), recorder_version=recorder_version, report=report))
+
+
+def _cases(
+    traces: Iterable[GatheredTrace], *, recorder_version: str | None, report: ReadingReport
+) -> Iterator[CaseData]:
     reasoning = RecorderConfig().capture_reasoning
-    found: list[CaseData] = []
-    for trace in _without_repeated_calls(spans, logs):
-        runs = observe_trace(trace.spans, trace.logs)
+    for trace in traces:
+        if not trace.spans:
+            for case in cases_of_logs(
+                trace.trace_id, trace.logs, recorder_version=recorder_version
+            ):
+                report.turns += 1
+                yield case
+            continue
+        spans = joined(trace.spans)
+        runs = observe_trace(spans, trace.logs)
         report.traces_without_runs += not runs
         for run in runs:
             events = run if reasoning else [without_reasoning(event) for event in run]
             report.turns_with_reasoning += events != run
+            report.turns += 1
             case = case_of(events, recorder_version=recorder_version)
-            if not any(span.end_ns > span.start_ns for span in trace.spans):
+            if not any(span.end_ns > span.start_ns for span in spans):
                 case["actualConversation"][0]["telemetry"].pop("latencyMs", None)
-            found.append(case)
-    for trace_id, records in logs.items():
-        if trace_id not in spans:
-            found += cases_of_logs(trace_id, records, recorder_version=recorder_version)
-    report.turns = len(found)
+            yield case
+
+
+def _traces_of(paths: list[str | Path], report: ReadingReport) -> Iterator[GatheredTrace]:
+    """Yield the traces of files, each when nothing else of it comes."""
+    opened = _OpenTraces(report)
+    ends = last_documents(paths)
+    numbers = count(1)
+    for path in paths:
+        report.files += 1
+        if ends is None:
+            for item in read_otlp_file(path, report.skipped):
+                opened.add(item)
+            continue
+        for place, document in read_documents(path, report.skipped):
+            for item in decode_request(
+                document, path=str(path), place=place, skipped=report.skipped
+            ):
+                opened.add(item)
+            yield from opened.finished(ends.pop(next(numbers), ()))
+    yield from opened.rest()
+
+
+def _in_order(cases: Iterable[CaseData]) -> Iterator[CaseData]:
+    """Yield cases in order of start, without context messages that a session already has."""
+    found = sorted(cases, key=_start)
     contexts = ContextMemory(len(found) or 1)
-    for case in sorted(found, key=_start):
+    for case in found:
         yield contexts.trimmed(case)
         contexts.note(case)
 
 
-def _without_repeated_calls(
-    spans: Mapping[str, list[Span]], logs: Mapping[str, list[LogRecord]]
-) -> list[GatheredTrace]:
-    calls = ClientCalls(max_held=len(spans))
-    for items in spans.values():
-        for span in items:
-            calls.note(span)
-    traces = [
-        GatheredTrace(trace_id, joined(items), logs.get(trace_id, []), root_ended=True)
-        for trace_id, items in spans.items()
-    ]
-    return [*calls.merge(traces, unread=lambda _: None), *calls.release()]
+class _OpenTraces:
+    """The spans and log records of the traces that have not ended."""
+
+    def __init__(self, report: ReadingReport) -> None:
+        self._report = report
+        self._traces: dict[str, GatheredTrace] = {}
+
+    def add(self, item: Span | LogRecord) -> None:
+        """Add an item to its trace; a log record outside any is only counted."""
+        trace = self._traces.get(item.trace_id)
+        if trace is None:
+            trace = GatheredTrace(item.trace_id, root_ended=True)
+            if item.trace_id:
+                self._traces[item.trace_id] = trace
+        if isinstance(item, Span):
+            self._report.spans += 1
+            self._report.traces += not trace.spans
+            trace.spans.append(item)
+        else:
+            self._report.log_records += 1
+            trace.logs.append(item)
+
+    def finished(self, ids: Iterable[str]) -> list[GatheredTrace]:
+        """Return the traces with these ids, of which nothing else comes, in order of start."""
+        found = [self._traces.pop(trace_id) for trace_id in ids if trace_id in self._traces]
+        return sorted(found, key=_began)
+
+    def rest(self) -> list[GatheredTrace]:
+        """Return what is left at the end; model calls that a run repeats are in the run's trace."""
+        traces = [trace for trace in self._traces.values() if trace.spans]
+        logs_alone = [trace for trace in self._traces.values() if not trace.spans]
+        calls = ClientCalls(max_held=len(traces))
+        for trace in traces:
+            for span in trace.spans:
+                calls.note(span)
+        return [*calls.merge(traces, unread=lambda _: None), *calls.release(), *logs_alone]
+
+
+def _began(trace: GatheredTrace) -> int:
+    times = [span.start_ns for span in trace.spans] or [log.time_ns for log in trace.logs]
+    return min(times)
 
 
 def eval_set_of(cases: Iterable[CaseData], eval_set_id: str) -> JsonObject:

@@ -26,6 +26,14 @@ def is_cloudwatch(document: object) -> bool:
     return any(map(_is_record, records_in(document)))
 
 
+def are_cloudwatch(items: list[object]) -> bool:
+    """Check whether a list has records; rows of Logs Insights may also be an agent's own lines."""
+    return any(map(is_cloudwatch, items)) and all(
+        is_cloudwatch(one) or not {"@message", "ingestionTime"}.isdisjoint(mapping(one))
+        for one in items
+    )
+
+
 def as_otlp(document: object) -> JsonObject:
     """Return the OTLP/JSON request with the spans and log events of a document."""
     spans: list[JsonObject] = []
@@ -51,8 +59,9 @@ def records_in(document: object) -> Iterator[JsonObject]:
         if isinstance(one, list):  # a row of Logs Insights
             fields = {str(cell.get("field")): cell.get("value") for cell in map(mapping, one)}
             one = {"message": fields.get("@message")}
-        text = mapping(one).get("message", mapping(one).get("@message"))
-        record = _decoded(text) if isinstance(text, str) else one
+        shown = mapping(one).get("@message")
+        text = mapping(one).get("message", shown)
+        record = _decoded(text) if isinstance(text, str) else one if shown is None else shown
         if isinstance(record, dict):
             yield record
 
@@ -96,8 +105,11 @@ def _span(record: JsonObject) -> JsonObject:
 def _message_events(record: JsonObject) -> Iterator[JsonObject]:
     """Yield a log record for each message in a body, in order."""
     body = mapping(record.get("body"))
-    known = {key: record.get(key) for key in ("traceId", "spanId", "timeUnixNano")}
+    times = ("timeUnixNano", "observedTimeUnixNano")
+    known = {key: record[key] for key in ("traceId", "spanId", *times) if key in record}
     about = _pairs(record.get("attributes"))
+    if {"content", "tool_calls", "message"} & body.keys():
+        yield {**known, "eventName": _event(record), "attributes": about, "body": _any(body)}
     for key in ("input", "output"):
         said = mapping(body.get(key)).get("messages")
         for message in map(mapping, said if isinstance(said, list) else ()):
@@ -108,6 +120,17 @@ def _message_events(record: JsonObject) -> Iterator[JsonObject]:
                 name = _CHOICE
                 given = given if "message" in given else {"message": given}
             yield {**known, "eventName": name, "attributes": about, "body": _any(given)}
+
+
+def _event(record: JsonObject) -> str:
+    """Return the name of the event of a message, which some versions of ADOT leave out."""
+    body, stated = record["body"], mapping(record.get("attributes")).get("event.name")
+    if stated in (*_EVENTS.values(), _CHOICE):
+        return str(stated)
+    if "message" in body:
+        return _CHOICE
+    role = "assistant" if body.get("tool_calls") else "tool" if "id" in body else ""
+    return _EVENTS.get(role, "")
 
 
 def _pairs(values: object) -> list[JsonObject]:

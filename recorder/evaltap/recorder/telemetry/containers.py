@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import chain
 from typing import Any
 
-from evaltap.recorder.telemetry.cloudwatch_export import as_otlp, is_cloudwatch
+from evaltap.recorder.telemetry.cloudwatch_export import are_cloudwatch, as_otlp, is_cloudwatch
 from evaltap.recorder.telemetry.datadog_export import is_datadog, of_datadog
 from evaltap.recorder.telemetry.flat_spans import Entry, mapping
 from evaltap.recorder.telemetry.langfuse_export import (
@@ -79,7 +79,7 @@ def container_of(document: object) -> tuple[str, object] | None:
         if isinstance(document.get("trace"), Mapping):
             return container_of(document["trace"])
     if isinstance(document, list) and document:
-        if all(map(is_cloudwatch, document)):
+        if are_cloudwatch(document):
             return "CloudWatch records", as_otlp({"events": document})
         return _listed_spans(document)
     return None

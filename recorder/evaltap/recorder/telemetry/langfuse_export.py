@@ -176,7 +176,10 @@ def _entry(
 def _attributes(item: Mapping[str, object]) -> JsonObject:
     """Return the attributes that the SDK wrote; those of other instrumentations are in the metadata."""
     written = _mapping(_mapping(item.get("metadata")).get("attributes"))
-    usage = _mapping(item.get("usageDetails") or item.get("usage"))
+    columns = {side: _number(item.get(f"{side}Usage")) for side in ("input", "output")}
+    usage = _mapping(item.get("usageDetails") or item.get("usage")) or {
+        side: int(count) for side, count in columns.items() if count is not None and count < 1e15
+    }
     cost = _number(item.get("calculatedTotalCost") or item.get("totalCost"))
     return {
         **written,

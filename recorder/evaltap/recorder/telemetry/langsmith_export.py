@@ -43,7 +43,7 @@ def _merged(posted: list[object], patched: object) -> list[object]:
 
 def _flattened(runs: Iterable[object], above: JsonObject | None = None) -> Iterator[JsonObject]:
     for run in runs:
-        if not isinstance(run, dict) or run.get("id") is None:
+        if not isinstance(run, dict) or None in (run.get("id"), run.get("run_type")):
             continue
         known = (
             {} if above is None else {"parent_run_id": above["id"], "trace_id": _trace_of(above)}

@@ -10,10 +10,13 @@ the file and the place; nothing is skipped silently.
 import base64
 import binascii
 import gzip
+import io
 import json
 import string
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -48,22 +51,68 @@ def read_otlp_file(
 def read_documents(
     path: str | Path, skipped: list[str] | None = None
 ) -> Iterator[tuple[str, object]]:
-    """Yield the documents of a file with their places: JSON, JSON Lines or protobuf, also gzipped."""
+    """Yield the documents of a file with their places: JSON, JSON Lines or protobuf, also gzipped.
+
+    JSON Lines and length-prefixed protobuf are read one document at a time.
+    """
+    name = str(path)
+    with opened(path) as file:
+        if file.peek(1)[:1] == b"\0":
+            # Protobuf needs a library of its own, which only readers of such files should load.
+            from evaltap.recorder.telemetry.otlp_protobuf import decode_any, messages_of
+
+            yield from (("", decode_any(one, path=name)) for one in messages_of(file))
+            return
+        begun = []
+        for line in file:
+            begun.append(line)
+            if line.strip():
+                break
+        if not begun or not _is_document(begun[-1]):
+            yield from _whole_file(b"".join(begun) + file.read(), name)
+            return
+        lines = ((number, line) for number, line in enumerate(file, len(begun) + 1) if line.strip())
+        second = next(lines, None)
+        if second is None:
+            yield "", orjson.loads(begun[-1])
+        else:
+            yield from _json_lines(chain(((len(begun), begun[-1]), second), lines), name, skipped)
+
+
+@contextmanager
+def opened(path: str | Path) -> Iterator[io.BufferedReader]:
+    """Open a file, decompressed; raise InputError or FormatError for one that cannot be read."""
     name = str(path)
     try:
         refuse_device(Path(path))
-        data = Path(path).read_bytes()
+        raw = Path(path).open("rb")  # noqa: SIM115  (closed below)
     except OSError as error:
-        raise InputError(f"{name}: cannot be read ({error.strerror}); check the path") from None
-    if data[:2] == _GZIP:
-        data = _inflated(data, name)
-    if _is_protobuf(data):
-        # Protobuf needs a library of its own, which only readers of such files should load.
-        from evaltap.recorder.telemetry.otlp_protobuf import decode_file
+        raise _unreadable(name, error) from None
+    with raw:
+        is_packed = False
+        try:
+            is_packed = raw.peek(2)[:2] == _GZIP
+            yield io.BufferedReader(gzip.GzipFile(fileobj=raw)) if is_packed else raw
+        except (OSError, EOFError, zlib.error) as error:
+            if is_packed:
+                raise FormatError(
+                    f"not a whole gzip file ({error}); is it truncated?", path=name
+                ) from None
+            if isinstance(error, OSError):
+                raise _unreadable(name, error) from None
+            raise
 
-        yield from (("", request) for request in decode_file(data, path=name))
-        return
-    yield from _documents(data, name, skipped)
+
+def _unreadable(name: str, error: OSError) -> InputError:
+    return InputError(f"{name}: cannot be read ({error.strerror}); check the path")
+
+
+def _is_document(line: bytes) -> bool:
+    try:
+        orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return False
+    return True
 
 
 def items_of(
@@ -112,17 +161,10 @@ def _is_protobuf(data: bytes) -> bool:
     if text[:1] not in (b"{", b"["):
         return bool(text)
     try:
-        next(_documents(text, ""))
+        next(_whole_file(text, ""))
     except FormatError:
         return True
     return False
-
-
-def _inflated(data: bytes, path: str) -> bytes:
-    try:
-        return gzip.decompress(data)
-    except (OSError, EOFError, zlib.error) as error:
-        raise FormatError(f"not a whole gzip file ({error}); is it truncated?", path=path) from None
 
 
 def decode_request(
@@ -159,30 +201,39 @@ def _has_no_trace(item: Mapping[str, object]) -> bool:
     return isinstance(raw, str) and bool(raw) and not raw.strip("0")
 
 
-def _documents(
-    data: bytes, path: str, skipped: list[str] | None = None
-) -> Iterator[tuple[str, object]]:
+def _whole_file(data: bytes, path: str) -> Iterator[tuple[str, object]]:
+    """Yield the documents of a file whose first line is none; raise FormatError for other contents."""
+    if _is_protobuf(data):
+        from evaltap.recorder.telemetry.otlp_protobuf import decode_any
+
+        yield "", decode_any(data, path=path)
+        return
     try:
         yield "", orjson.loads(data)
-        return
-    except orjson.JSONDecodeError as whole_file:
-        lines = [(number, line) for number, line in enumerate(data.splitlines(), 1) if line.strip()]
-        if not lines:
+    except orjson.JSONDecodeError as error:
+        if not data.strip():
             raise FormatError("the file is empty; expected OTLP/JSON", path=path) from None
-        if lines[0][1].strip() == b"{" and (several := _one_after_the_other(data)):
+        lines = [line for line in data.splitlines() if line.strip()]
+        if lines[0].strip() == b"{" and (several := _one_after_the_other(data)):
             yield from several
             return
-        if len(lines) == 1 or lines[0][1].strip() in (b"{", b"["):
-            place = f"line {whole_file.lineno}, column {whole_file.colno}"
-            raise FormatError(
-                f"not valid JSON ({whole_file.msg.split(': line')[0]})", path=path, place=place
-            ) from None
+        place = f"line {error.lineno}"
+        if len(lines) == 1 or lines[0].strip() in (b"{", b"["):
+            place += f", column {error.colno}"
+        raise FormatError(
+            f"not valid JSON ({error.msg.split(': line')[0]})", path=path, place=place
+        ) from None
+
+
+def _json_lines(
+    lines: Iterator[tuple[int, bytes]], path: str, skipped: list[str] | None
+) -> Iterator[tuple[str, object]]:
     for number, line in lines:
         try:
             document = orjson.loads(line)
         except orjson.JSONDecodeError as error:
             found = f"not valid JSON ({error.msg.split(': line')[0]})"
-            if skipped is not None and number == lines[-1][0]:
+            if skipped is not None and next(lines, None) is None:
                 # A file that a Collector is writing ends in the middle of a line.
                 found = f"{found}, the last line: it is truncated"
                 skipped.append(str(FormatError(found, path=path, place=f"line {number}")))
@@ -359,14 +410,14 @@ def _identifier(
 ) -> str:
     raw = _get(item, key)
     text = raw if isinstance(raw, str) else ""
-    identifier = _hex(text, digits)
+    identifier = hexadecimal(text, digits)
     if identifier is None or (required and not identifier):
         expected = f"expected {digits} hex digits or the same in base64"
         raise (at / key).error(f"found {raw!r}; {expected}")
     return identifier
 
 
-def _hex(text: str, digits: int) -> str | None:
+def hexadecimal(text: str, digits: int) -> str | None:
     """Return lower-case hex, an empty string for no id (absent or all zeros), None if invalid."""
     if not text.strip("0"):
         return ""

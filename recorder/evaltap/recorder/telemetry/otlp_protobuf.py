@@ -7,6 +7,7 @@ to the JSON form, so there is a single reader of spans.
 import base64
 import math
 from collections.abc import Iterable, Iterator
+from typing import BinaryIO
 
 from google.protobuf.message import DecodeError, Message
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
@@ -54,20 +55,32 @@ def decode_any(data: bytes, *, path: str = "") -> JsonObject:
     return _logs_json(logs)
 
 
-def decode_file(data: bytes, *, path: str = "") -> Iterator[JsonObject]:
-    """Yield the requests of a file: one message, or several, each with a four-byte length prefix."""
-    for message in _messages(data):
-        yield decode_any(message, path=path)
+def messages_of(file: BinaryIO) -> Iterator[bytes]:
+    """Yield the messages of a file, each with a four-byte length prefix; the last may be truncated."""
+    while prefix := file.read(4):
+        yield file.read(int.from_bytes(prefix, "big"))
 
 
-def _messages(data: bytes) -> list[bytes]:
-    """Split a file of length-prefixed messages; if the lengths do not add up it is a single message."""
-    found, position = [], 0
-    while position + 4 <= len(data):
-        length = int.from_bytes(data[position : position + 4], "big")
-        found.append(data[position + 4 : position + 4 + length])
-        position += 4 + length
-    return found if position == len(data) and len(data) > 4 else [data]
+def trace_ids(data: bytes) -> set[str]:
+    """Return the trace ids of the spans, or log records, of a request in lower-case hex."""
+    traces, logs = ExportTraceServiceRequest(), ExportLogsServiceRequest()
+    if _try(traces, data) is not None and _has_spans(traces):
+        found = {
+            span.trace_id
+            for resource in traces.resource_spans
+            for scope in resource.scope_spans
+            for span in scope.spans
+        }
+    elif _try(logs, data) is not None:
+        found = {
+            record.trace_id
+            for resource in logs.resource_logs
+            for scope in resource.scope_logs
+            for record in scope.log_records
+        }
+    else:
+        found = set()
+    return {one.hex() for one in found}
 
 
 def _has_spans(request: ExportTraceServiceRequest) -> bool:

@@ -36,6 +36,13 @@ LOGS: Final = _request(_LOG)
 
 def check_protobuf(data: bytes, table: _Table) -> None:
     """Raise FormatError for a message with too many parts; its reader rejects what is not a message."""
+    # A part takes two bytes: in most requests there is no room for too many inside of the records.
+    if _left(data, table, levels=2) < len(data) // 2 and _left(data, table) < 0:
+        raise _too_many(f"more than {MAX_PARTS:,} parts")
+
+
+def _left(data: bytes, table: _Table, levels: int = 64) -> int:
+    """Return how many parts more a message could have, counted down to a level; negative for none."""
     left = MAX_PARTS
     waiting: list[tuple[int, int, _Table, int]] = [(0, len(data), table, 0)]
     while waiting:
@@ -48,8 +55,9 @@ def check_protobuf(data: bytes, table: _Table) -> None:
                 if inner is not None:
                     left -= _WEIGHT if level < 2 else 1
                     if left < 0:
-                        raise _too_many(f"more than {MAX_PARTS:,} parts")
-                    waiting.append((position, min(position + size, end), inner, level + 1))
+                        return left
+                    if level < levels:
+                        waiting.append((position, min(position + size, end), inner, level + 1))
                 position += size
             elif kind == 0:
                 _, position = _varint(data, position, end)
@@ -57,6 +65,7 @@ def check_protobuf(data: bytes, table: _Table) -> None:
                 position += 8 if kind == 1 else 4
             else:
                 break
+    return left
 
 
 def _varint(data: bytes, position: int, end: int) -> tuple[int, int]:

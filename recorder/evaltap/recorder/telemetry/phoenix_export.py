@@ -90,6 +90,6 @@ def _flat(value: object, key: str = "") -> Iterator[tuple[str, object]]:
 
 def _time(moment: object) -> object:
     """Return a time as text; data frames write milliseconds."""
-    if isinstance(moment, int | float):
+    if isinstance(moment, int | float) and 0 <= moment < 1e14:
         return (_EPOCH + timedelta(milliseconds=moment)).isoformat()
     return moment

@@ -12,6 +12,10 @@ from evaltap.recorder.telemetry.flat_spans import Entry, identifier, mapping
 from evaltap.schemas.data import JsonObject
 
 _IDS = ("trace_id", "span_id")
+_FRAME = 4
+"""A table of spans has at least these columns."""
+_INDEX = "context.span_id"
+"""What Phoenix's data frames have as their index."""
 _PENDING = "pending_span"
 """Logfire's row for a span that has started; the row of the whole span follows."""
 
@@ -23,13 +27,27 @@ def is_logfire(document: object) -> bool:
 
 
 def rows_of_columns(document: Mapping[str, object]) -> list[object] | None:
-    """Return the rows of an answer that lists columns with their values; None for other documents."""
+    """Return the rows of a table that is written by column; None for other documents.
+
+    Logfire lists columns with their `values`; a data frame's `to_json` writes `{column: {index: value}}`, and
+    with `orient="split"` the names beside the rows.
+    """
     columns = _listed(document.get("columns"))
     values = [one["values"] for one in columns if isinstance(one.get("values"), list)]
-    if not columns or len(values) < len(columns):
+    if columns and len(values) == len(columns):
+        names = [str(one.get("name")) for one in columns]
+        return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=False)]
+    split, rows = document.get("columns"), document.get("data")
+    if isinstance(split, list) and isinstance(rows, list):
+        titles = [*map(str, split)]
+        return [dict(zip(titles, row, strict=False)) for row in rows if isinstance(row, list)]
+    if len(document) < _FRAME or not all(isinstance(one, Mapping) for one in document.values()):
         return None
-    names = [str(one.get("name")) for one in columns]
-    return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=False)]
+    index = mapping(next(iter(document.values())))
+    return [
+        {_INDEX: key, **{name: mapping(column).get(key) for name, column in document.items()}}
+        for key in index
+    ]
 
 
 def is_flat_span(document: object) -> bool:

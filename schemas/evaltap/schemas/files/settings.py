@@ -5,7 +5,6 @@ nothing that runs code or sends a key somewhere: a folder from an untrusted sour
 """
 
 import json
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,6 +80,8 @@ def read_settings(path: Path, recorder_settings: Iterable[str]) -> Settings:
 
     Paths in it are relative to its folder. Raises ConfigurationError with the file and the key.
     """
+    import tomllib  # most processes have no such file
+
     try:
         refuse_device(path)
         data = tomllib.loads(path.read_text("utf-8"))

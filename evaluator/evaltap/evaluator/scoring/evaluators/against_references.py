@@ -36,7 +36,7 @@ from evaltap.evaluator.scoring.criteria.calls.attempts import (
     lacking,
     select,
 )
-from evaltap.evaluator.scoring.criteria.calls.diff import describe, trajectory_diff
+from evaltap.evaluator.scoring.criteria.calls.diff import difference
 from evaltap.evaluator.scoring.criteria.calls.pairs import CallPairs, CallSimilarity, Once
 from evaltap.schemas.formats.criteria import TrajectoryCriterion
 from evaltap.schemas.formats.metric import EvalMetric
@@ -218,7 +218,7 @@ class ComparedCalls:
     @Once
     def difference(self) -> str:
         """The difference as one line."""
-        return describe(trajectory_diff(self.pairs))
+        return difference(self.pairs)
 
     def score(self, found: Finding, threshold: float, *, with_diff: bool) -> TurnScore:
         """Return the score of the turn; metrics with the same result share it."""

@@ -22,9 +22,9 @@ from evaltap.recorder.privacy.text.secret_names import (
 _RE = patterns("places")
 _WORDS = lists("places")
 
-_STEMS = words("places.stems")
+STEMS = words("places.stems")
 """Stems of secrets' names in sentences, commands and markup; before a sign any name is read."""
-_SHORT_STEMS = ("pw", "pin", "otp", "cvv", "cvc", "mdp")
+SHORT_STEMS = ("pw", "pin", "otp", "cvv", "cvc", "mdp")
 """Parts of many ordinary words: they count only at the start or end of one."""
 _FOREIGN_STEMS = words("places.foreign_stems")
 _NAME_CHARACTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-$"
@@ -33,6 +33,22 @@ _LONGEST_NAME = 64
 
 def names_in(text: str, lower: str) -> list[Span]:
     """Return the spans of words that may be, or may end, the name of a secret."""
+    found = names_before_signs(text)
+    if "</" in text:
+        for tag in _RE.tag.finditer(text):
+            if kind_of_name(tag[1]) in _TELLING:
+                found[tag.start(1)] = tag.end(1)
+    stems = STEMS if text.isascii() else STEMS + _FOREIGN_STEMS
+    for stem in [one for one in stems if one in lower]:
+        _collect(text, lower, stem, found, short=False)
+    for stem in SHORT_STEMS:
+        if stem in lower:
+            _collect(text, lower, stem, found, short=True)
+    return sorted(found.items())
+
+
+def names_before_signs(text: str) -> dict[int, int]:
+    """Return the start and end of words before a colon, equals sign or dash that may end such a name."""
     found: dict[int, int] = {}
     signs = _RE.sign if " - " not in text else _RE.sign_or_dash
     for sign in signs.finditer(text):
@@ -46,17 +62,7 @@ def names_in(text: str, lower: str) -> list[Span]:
         if _may_tell(name):
             start = at - match.end()
             found[start] = start + len(name)
-    if "</" in text:
-        for tag in _RE.tag.finditer(text):
-            if kind_of_name(tag[1]) in _TELLING:
-                found[tag.start(1)] = tag.end(1)
-    stems = _STEMS if text.isascii() else _STEMS + _FOREIGN_STEMS
-    for stem in [one for one in stems if one in lower]:
-        _collect(text, lower, stem, found, short=False)
-    for stem in _SHORT_STEMS:
-        if stem in lower:
-            _collect(text, lower, stem, found, short=True)
-    return sorted(found.items())
+    return found
 
 
 _TELLING = (Name.SECRET, Name.TOKEN)

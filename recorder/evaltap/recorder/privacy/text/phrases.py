@@ -42,11 +42,9 @@ _Phrases = tuple[tuple[tuple[str, _Phrase], ...], ...]
 def _phrases() -> tuple[_Terms, _Terms, _Phrases]:
     """Return the signs and the patterns of first terms, and the phrases of each by second signs."""
     terms: dict[tuple[str, ...], list[tuple[str, _Phrase]]] = {}
-    for needs, pattern, check, _ in rows("phrases"):
-        first, *more = (
-            (term,) if term[0] == "~" else tuple(term.replace("␣", " ").split("|"))
-            for term in needs.split(" & ")
-        )
+    for (_, pattern, check, _), (first, *more) in zip(
+        rows("phrases"), needs_of_phrases(), strict=True
+    ):
         phrase = _Phrase(tuple(more[1:]), whole("phrases", pattern), check)
         terms.setdefault(first, []).extend((sign, phrase) for sign in (more or [("",)])[0])
     signs = [(sign, place) for place, term in enumerate(terms) for sign in term]
@@ -55,6 +53,15 @@ def _phrases() -> tuple[_Terms, _Terms, _Phrases]:
         tuple((sign[1:], place) for sign, place in signs if sign[0] == "~"),
         tuple(map(tuple, terms.values())),
     )
+
+
+def needs_of_phrases() -> Iterator[list[tuple[str, ...]]]:
+    """Yield for each phrase its terms; a text needs one of the signs of each, `~` begins a pattern."""
+    for needs, *_ in rows("phrases"):
+        yield [
+            (term,) if term[0] == "~" else tuple(term.replace("␣", " ").split("|"))
+            for term in needs.split(" & ")
+        ]
 
 
 def in_phrases(text: str, lower: str) -> Iterator[Span]:

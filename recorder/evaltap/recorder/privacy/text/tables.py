@@ -13,6 +13,9 @@ _RE = patterns("tables")
 Cell = tuple[Name, int, int]
 """What a column's name implies, and the span of a value in it."""
 
+NUMBER_COLUMNS = ("phone", "mobil", "msisdn", "card", "tel", "fax", "cell", "contact")
+"""Parts of the names of columns with phone and card numbers."""
+
 _Row = tuple[int, str, list[tuple[int, int]]]
 """The offset of a line, the line, and the spans of its cells."""
 _ALIGNED = "  "
@@ -89,6 +92,11 @@ def _heads(text: str) -> Iterator[int]:
     if "--" in text or "=+" in text:
         for rule in _RE.rule_line.finditer(text):
             yield text.rfind("\n", 0, rule.start()) + 1
+
+
+def may_begin_table(text: str) -> bool:
+    """Return whether a line looks like a header."""
+    return next(_heads(text), None) is not None
 
 
 def in_html_tables(text: str) -> Iterator[Cell]:

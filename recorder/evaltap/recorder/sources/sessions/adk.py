@@ -36,7 +36,10 @@ def conversations(document: object) -> list[Conversation] | None:
 
 def _session(whole: Mapping[str, object]) -> Conversation | None:
     events = objects(whole.get("events"))
-    authored = all("author" in one and ("content" in one or "actions" in one) for one in events)
+    authored = all(
+        "author" in one and any(isinstance(one.get(key), dict) for key in ("content", "actions"))
+        for one in events
+    )
     if not authored or not (events or _get(whole, "app_name")):
         return None
     app, session, state = _get(whole, "app_name"), whole.get("id"), whole.get("state")

@@ -43,6 +43,8 @@ def conversations(document: object) -> list[Conversation] | None:
             if not messages or messages[-1].role != "user":
                 messages.append(Message(role="user"))
         elif _is_end(line):
+            if not told:  # `--output-format json` prints nothing but the end
+                messages.append(Message(role="assistant", text=text_of(line.get("result"))))
             messages.append(_end(line, model))
         # What a sub-agent says belongs to the call that started it.
         elif _is_message(line) and line.get("parent_tool_use_id") is None:

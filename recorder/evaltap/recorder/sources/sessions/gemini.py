@@ -73,7 +73,7 @@ def _records(lines: list[JsonObject]) -> list[JsonObject]:
         replaced = mapping(line.get("$set")).get("messages")
         if replaced is not None:
             latest = {str(one.get("id")): one for one in objects(replaced)}
-        elif str(line.get("$rewindTo")) in latest:
+        elif "$rewindTo" in line and str(line["$rewindTo"]) in latest:
             kept = [*latest].index(str(line["$rewindTo"]))
             latest = dict([*latest.items()][:kept])
         elif "id" in line and "type" in line:

@@ -6,7 +6,8 @@ sub-node reports under the kind of its connection: `ai_tool`, `ai_languageModel`
 from agents is not read.
 """
 
-from collections.abc import Iterable, Iterator
+import json
+from collections.abc import Iterable, Iterator, Mapping
 
 from evaltap.recorder.observation import Failure
 from evaltap.recorder.sources.sessions.messages import (
@@ -89,8 +90,11 @@ def _runs_of(execution: object) -> JsonObject | None:
 def _conversation(execution: JsonObject) -> Conversation:
     runs = _ordered(_runs_of(execution) or {})
     items = [item for _, run in runs for item in _items(run, "main")]
-    asked = next((text for item in items for key in _ASKED if (text := _words(item, key))), None)
-    sessions = (_words(item, "sessionId") for item in items)
+    # A webhook has the caller's data in `body`.
+    given = (held for item in items for held in (item, mapping(item.get("body"))))
+    texts = (_words(held.get(key)) for held in given for key in _ASKED)
+    asked = next(filter(None, texts), None)
+    sessions = (_words(item.get("sessionId")) for item in items)
     messages = [Message(role="user", text=asked, time_ns=_time(runs[0][1]) if runs else 0)]
     agents = _agents(run for _, run in runs)
     for name, run in runs:
@@ -143,17 +147,30 @@ def _messages(name: str, run: JsonObject, *, is_agent: bool) -> Iterator[Message
         )
     elif _MODEL in data:
         asked = next(iter(_items({"data": run.get("inputOverride")}, _MODEL)), {})
-        chosen = (mapping(asked.get("options")).get(key) for key in ("model", "model_name"))
-        model = next((one for one in chosen if isinstance(one, str)), None)
+        options = mapping(asked.get("options"))
         for item in _items(run, _MODEL):
+            info = _generation(item)
+            known = (info.get("model_name"), options.get("model"), options.get("model_name"))
+            model = next((one for one in known if isinstance(one, str)), None)
             used = mapping(item.get("tokenUsage"))
             counted = tokens(used.get("promptTokens"), used.get("completionTokens"))
             yield Message(role="assistant", time_ns=ended, model=model, tokens=counted)
     elif is_agent:
         for item in _items(run, "main"):
-            said = (_words(item, key) for key in _ANSWERED)
-            if (text := next(filter(None, said), None)) is not None:
+            said = (_words(item.get(key)) for key in _ANSWERED)
+            text = next(filter(None, said), None)
+            if text is None and isinstance(item.get("output"), dict):
+                text = json.dumps(item["output"], ensure_ascii=False)  # made by an output parser
+            if text is not None:
                 yield Message(role="assistant", text=text, time_ns=ended)
+
+
+def _generation(item: JsonObject) -> Mapping[str, object]:
+    """Return what a model says of its first generation."""
+    found = mapping(item.get("response")).get("generations")
+    while isinstance(found, list) and found:
+        found = found[0]
+    return mapping(mapping(found).get("generationInfo"))
 
 
 def _call(name: str, given: JsonObject | None) -> Call:
@@ -181,8 +198,10 @@ def _items(run: JsonObject, kind: str) -> list[JsonObject]:
     return [one for one in found if isinstance(one, dict)]
 
 
-def _words(item: JsonObject, key: str) -> str | None:
-    return text_of(item.get(key)) if isinstance(item.get(key), str) else None
+def _words(value: object) -> str | None:
+    """Return a text, also within an object, as chains and chat programs have it."""
+    found = value.get("text") if isinstance(value, dict) else value
+    return found if isinstance(found, str) else None
 
 
 def _identity(execution: JsonObject) -> str | None:

@@ -31,6 +31,7 @@ _KINDS = frozenset({"MessageEvent", "ActionEvent", "ObservationEvent", "AgentErr
 _FAILED = ("AgentErrorEvent", "UserRejectObservation")
 _BROKEN = ("ConversationErrorEvent", "ServerErrorEvent")
 _TEXTS = ("content", "final_thought", "thought")
+_SOURCES = ("agent", "environment", "hook", "user")
 _ADDED = ("kind", "security_risk", "summary")
 """What OpenHands adds to the arguments of a call."""
 _LISTS = ("events", "history", "items")
@@ -50,8 +51,8 @@ def conversations(document: object) -> list[Conversation] | None:
 def is_event(document: object) -> bool:
     """Return whether a document is one event; OpenHands stores each in a file of its own."""
     one = mapping(document)
-    return {"id", "timestamp", "source"} <= one.keys() and bool(
-        {"kind", "action", "observation"} & one.keys()
+    return {"id", "timestamp"} <= one.keys() and bool(
+        one.get("source") in _SOURCES and {"kind", "action", "observation"} & one.keys()
     )
 
 
@@ -69,7 +70,10 @@ def _conversation(document: object) -> Conversation | None:
     events = objects(held)
     if any(str(one.get("kind")) in _KINDS for one in events):
         read = _sdk_messages
-    elif any("source" in one and ("action" in one or "observation" in one) for one in events):
+    elif any(
+        one.get("source") in _SOURCES and ("action" in one or "observation" in one)
+        for one in events
+    ):
         read = _messages
     else:
         return None

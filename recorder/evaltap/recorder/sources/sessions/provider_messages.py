@@ -27,6 +27,7 @@ from evaltap.recorder.sources.sessions.messages import (
     Conversation,
     Message,
     objects,
+    value_of,
     word,
 )
 from evaltap.recorder.telemetry.cloudwatch_export import records_in
@@ -37,6 +38,10 @@ from evaltap.schemas.text import begins_as_error
 NAME: Final = "model-api"
 _LISTS: Final = ("contents", "history", "items", "messages")
 _IDS: Final = ("session_id", "sessionId", "conversation_id", "thread_id", "id")
+_LOG: Final = "ModelInvocationLog"
+_QUESTIONS: Final = ("input", "inputText", "message", "prompt")
+_ANSWERS: Final = ("generation", "outputText", "text", "completion")
+"""Keys of texts in requests and responses of models that do not chat: Llama, Titan, Cohere."""
 _SYSTEM: Final = ("system", "developer")
 _REQUESTS: Final = ("request", "input", "inputBodyJson", "request_body", "body")
 _RESPONSES: Final = ("response", "output", "outputBodyJson", "response_body", "completion")
@@ -48,13 +53,19 @@ _ITEMS: Final = (
 """Types of items in lists of OpenAI's and LangChain's, which have no role."""
 
 
-def calls_in(document: object) -> list[Conversation] | None:
-    """Return the conversations in logs of model calls; None for other documents."""
+def calls_in(document: object) -> tuple[list[Conversation], int] | None:
+    """Return the conversations in logs of model calls, and the number of Bedrock's other calls (embeddings).
+
+    None for other documents.
+    """
     listed = document if isinstance(document, list) else [document]
     records = [record for one in listed for record in records_in(one)]
-    calls = [_call(record) for record in records]
-    found = [one for one in calls if one is not None]
-    return _conversations(found) if found and len(found) == len(records) else None
+    calls = [(record, _call(record)) for record in records]
+    found = [call for _, call in calls if call is not None]
+    others = [record for record, call in calls if call is None]
+    if not found or any(one.get("schemaType") != _LOG for one in others):
+        return None
+    return _conversations(found), len(others)
 
 
 def messages_in(document: object) -> list[Conversation] | None:
@@ -96,8 +107,13 @@ def _items(whole: Mapping[str, object], document: object) -> Sequence[Mapping[st
     else:
         listed = next((whole[key] for key in _LISTS if key in whole), document)
     found = objects(listed)
-    are_items = all("role" in one or "lc" in one or one.get("type") in _ITEMS for one in found)
-    return found if isinstance(listed, list) and len(found) == len(listed) and are_items else ()
+    are_all = isinstance(listed, list) and len(found) == len(listed)
+    return found if are_all and all(map(_is_item, found)) else ()
+
+
+def _is_item(item: Mapping[str, object]) -> bool:
+    is_known = "lc" in item or item.get("type") in _ITEMS
+    return "role" in item or (is_known and "message" not in item)
 
 
 def _apart(message: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
@@ -188,20 +204,29 @@ def _call(record: Mapping[str, object]) -> _ModelCall | None:
     """Return the model call of a record: a request and its response, side by side or in a wrapper."""
     request, response = _request_in(record), _response_in(record)
     given = read_request(_request_of(request))
+    text = next((response[key] for key in _ANSWERS if isinstance(response.get(key), str)), None)
     error = record.get("errorCode") or mapping(response.get("error")).get("message")
     if not any(one.role == "user" for one in given) or not (response or error):
         return None
     if given[-1].role == "assistant":
         return None  # a whole conversation
-    answered = read_response(mapping(response.get("output")).get("message", response))
+    answered = [
+        one
+        for one in read_response(mapping(response.get("output")).get("message", response))
+        if one.role == "assistant" and (one.text is not None or one.calls)
+    ]
+    if not answered and text is not None:
+        answered = [*read_messages(text, role="assistant")]
+    if not answered and not error:
+        return None  # an embedding, or a form that is not known
     system = read_messages(request.get("system", request.get("instructions")), role="system")
     model = record.get("modelId") or response.get("model") or request.get("model")
     return _ModelCall(
         asked=tuple(one for one in given if one.role not in _SYSTEM),
-        answered=tuple(one for one in answered if one.role == "assistant"),
+        answered=tuple(answered),
         system=(*system, *(one for one in given if one.role in _SYSTEM)),
         model=word(model),
-        tokens=_tokens(mapping(response.get("usage"))),
+        tokens=_tokens(mapping(response.get("usage")) or _logged(record)),
         failure=Failure(None, error) if isinstance(error, str) else None,
     )
 
@@ -225,13 +250,23 @@ def _assembled(chunks: Sequence[Mapping[str, object]]) -> Mapping[str, object]:
 
 
 def _held(record: Mapping[str, object], names: Sequence[str]) -> Mapping[str, object]:
-    return next((mapping(record[name]) for name in names if mapping(record.get(name))), {})
+    """Return the first object under these names, which may be JSON text."""
+    held = (mapping(value_of(record[name])) for name in names if name in record)
+    return next(filter(None, held), {})
 
 
 def _request_of(request: Mapping[str, object]) -> object:
-    """Return a request with a text as its messages: `input` and `prompt` may be one."""
-    text = request.get("input", request.get("prompt"))
-    return {"messages": [{"role": "user", "content": text}]} if isinstance(text, str) else request
+    """Return a request with a text as its messages."""
+    text = next((request[key] for key in _QUESTIONS if isinstance(request.get(key), str)), None)
+    return request if text is None else {"messages": [{"role": "user", "content": text}]}
+
+
+def _logged(record: Mapping[str, object]) -> Mapping[str, object]:
+    """Return the tokens that Bedrock's log counts beside the bodies."""
+    return {
+        f"{side}Tokens": mapping(record.get(side)).get(f"{side}TokenCount")
+        for side in ("input", "output")
+    }
 
 
 def _request_in(record: Mapping[str, object]) -> Mapping[str, object]:

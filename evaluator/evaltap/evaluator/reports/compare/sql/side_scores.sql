@@ -29,4 +29,4 @@ WHERE len($runs) = 0 OR list_contains($runs, s.run_id)
 QUALIFY s.kind NOT IN ('landed', 'live') OR s.turn_count = max(s.turn_count) OVER (
   PARTITION BY s.app_name, s.eval_set_id, s.eval_id, s.kind IN ('landed', 'live')
 )
-ORDER BY s.scored_at, s.score_id
+ORDER BY s.scored_at, s.app_name, s.eval_set_id, s.eval_id, s.metric_name, s.score_id

@@ -12,6 +12,7 @@ from evaltap.evaluator.scoring.criteria.calls.pairs import (
     NO_NAME,
     OTHER_TOOL,
     CallPairs,
+    Name,
     Table,
     recalled,
 )
@@ -68,20 +69,54 @@ def trajectory_diff(pairs: CallPairs) -> list[DiffRow]:
     Calls are paired in order first; the remaining calls are paired in any order and count as moved.  A
     missing call is listed where it was expected.
     """
-    wanted, found, table = pairs.wanted_names, pairs.found_names, pairs.table
-    rows: list[DiffRow] = []
-    for kind, one, other in _plan(table, len(found)):
-        if one == _NONE:
-            rows.append(DiffRow(kind, found[other] or NO_NAME, None, other, 0.0))
-        elif other == _NONE:
-            rows.append(DiffRow(kind, wanted[one] or NO_NAME, one, None, 0.0))
-        else:
-            weight, changes = table[one][other], _ALIKE
-            if weight < 1:
-                listed = pairs.similarity.changes(pairs.reference[one], pairs.actual[other])
-                changes = tuple(Change(*each) for each in listed)
-            rows.append(DiffRow(kind, wanted[one] or NO_NAME, one, other, weight, changes))
+    rows = []
+    for kind, one, other in _plan(pairs.table, len(pairs.actual)):
+        changes = _ALIKE
+        if one >= 0 and other >= 0 and pairs.table[one][other] < 1:
+            listed = pairs.similarity.changes(pairs.reference[one], pairs.actual[other])
+            changes = tuple(Change(*each) for each in listed)
+        rows.append(
+            _row((kind, one, other), pairs.table, pairs.wanted_names, pairs.found_names, changes)
+        )
     return rows
+
+
+def difference(pairs: CallPairs) -> str:
+    """Return the difference as one line, as `describe` does."""
+    table, width = pairs.table, len(pairs.actual)
+    if _has_changes(table, width):
+        return describe(trajectory_diff(pairs))
+    return _of_names(table, width, tuple(pairs.wanted_names), tuple(pairs.found_names))
+
+
+@recalled
+def _has_changes(table: Table, width: int) -> bool:
+    """Return whether paired calls differ in their arguments."""
+    return any(
+        one >= 0 and other >= 0 and table[one][other] < 1 for _, one, other in _plan(table, width)
+    )
+
+
+@recalled
+def _of_names(table: Table, width: int, wanted: Sequence[Name], found: Sequence[Name]) -> str:
+    """Return the difference of calls that are only moved, missing or extra."""
+    return describe([_row(step, table, wanted, found, _ALIKE) for step in _plan(table, width)])
+
+
+def _row(
+    step: Step,
+    table: Table,
+    wanted: Sequence[Name],
+    found: Sequence[Name],
+    changes: tuple[Change, ...],
+) -> DiffRow:
+    kind, one, other = step
+    if one == _NONE:
+        return DiffRow(kind, found[other] or NO_NAME, None, other, 0.0)
+    name = wanted[one] or NO_NAME
+    if other == _NONE:
+        return DiffRow(kind, name, one, None, 0.0)
+    return DiffRow(kind, name, one, other, table[one][other], changes)
 
 
 def describe(rows: list[DiffRow]) -> str:

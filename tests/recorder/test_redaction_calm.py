@@ -1,0 +1,127 @@
+"""A text that is calm holds nothing for any rule, so redaction may skip it."""
+
+import pickle
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evaltap.recorder.privacy.detectors import found_by_rules
+from evaltap.recorder.privacy.lexicon import rows
+from evaltap.recorder.privacy.pseudonyms import Pseudonyms
+from evaltap.recorder.privacy.redacted_values import MAX_CLEAN, RedactionReport, ValueRedactor
+from evaltap.recorder.privacy.text.calm import is_calm
+from support.corpora.redaction_corpus import entries, harmless
+
+TEXTS = [text for one in entries(1) if isinstance(text := one.value, str)]
+PIECES = sorted(
+    {piece for text in TEXTS for piece in re.findall(r"\w+|[^\w\s]+|\s+", text) if len(piece) < 14}
+    | {sign for needs, *_ in rows("phrases") for sign in re.split("[&|]", needs)}
+    | {command for command, *_ in rows("commands")}
+    | {
+        " ",
+        ". ",
+        ": ",
+        "\n",
+        "dot",
+        "4111 1111 1111 1111",
+        "DE89 3704 0044",
+        "6d 79 20 70 61 73 73",
+    }
+)
+
+
+def rules_find_nothing(text: str, *, identifier: bool = False) -> bool:
+    return not found_by_rules(text, identifier=identifier, entropy=True)
+
+
+def test_no_text_of_the_corpus_with_something_to_redact_is_calm() -> None:
+    lines = {line for text in [*TEXTS, *harmless()] for line in (text, *text.split("\n"))}
+
+    calm = [line for line in lines if is_calm(line)]
+
+    assert len(calm) > 200
+    assert [line for line in calm if not rules_find_nothing(line)] == []
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(st.sampled_from(PIECES), min_size=2, max_size=12))
+def test_no_mixture_of_the_corpus_that_the_rules_would_redact_is_calm(pieces: list[str]) -> None:
+    text = "".join(pieces)
+
+    assert not is_calm(text) or rules_find_nothing(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Order 123456 was shipped on 3 May; it's due on Monday (see item 4).",
+        "The price is 49.90 EUR: 10 pieces, 2 of them blue.\nThanks!",
+        "ord-000123",
+    ],
+)
+def test_prose_with_small_numbers_is_calm(text: str) -> None:
+    assert is_calm(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the pin is 4711",
+        "call me on 0170 1234567",
+        "bob at example dot com",
+        "curl -u bob x",
+        "name, phone\nBob, 1234567",
+        "GB29 NWBK AAAA BBBB CCCC DD",
+        "x" * 14,
+        "word " * 2_000,
+    ],
+)
+def test_a_trigger_a_long_word_or_a_long_text_is_not_calm(text: str) -> None:
+    assert not is_calm(text)
+
+
+@pytest.mark.parametrize("text", ["call-0-0-1", "item 4 of bob"])
+def test_an_identifier_that_is_calm_is_no_number(text: str) -> None:
+    assert is_calm(text)
+    assert rules_find_nothing(text, identifier=True)
+
+
+PROSE = "The parcel was handed over to the neighbour; nothing else is known about this delivery."
+
+
+def values() -> ValueRedactor:
+    return ValueRedactor(Pseudonyms(b"k" * 32), rules=(), entropy=False)
+
+
+def test_a_value_that_was_found_clean_is_still_secret_under_another_name() -> None:
+    redact, report = values(), RedactionReport()
+
+    for name in ("note", "note", "password", "note"):
+        found = redact.item(name, {"said": PROSE}, report)
+        assert (found == {"said": PROSE}) is (name == "note")
+
+
+def test_a_text_with_a_secret_is_replaced_each_time() -> None:
+    redact, report = values(), RedactionReport()
+    text = f"{PROSE} Write to bob@example.org."
+
+    found = {redact.item("note", text, report) for _ in range(3)}
+
+    assert len(found) == 1
+    assert "bob@" not in found.pop()
+    assert report.replaced["email"] == 3
+
+
+def test_what_is_remembered_are_digests_of_clean_values_and_bounded() -> None:
+    redact, report = values(), RedactionReport()
+
+    for number in range(3 * MAX_CLEAN):
+        redact.item("note", f"{PROSE} {number}", report)
+    redact.item("note", f"{PROSE} bob@example.org", report)
+
+    kept = pickle.dumps(redact._clean)
+    assert len(kept) < 2 * MAX_CLEAN * 32
+    assert b"parcel" not in kept
+    assert b"bob" not in kept
