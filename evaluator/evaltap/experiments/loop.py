@@ -105,6 +105,11 @@ class _Ended:
     end: UnitEnd
     at: float
 
+    @property
+    def patience(self) -> float:
+        """How long to wait for the turns, in seconds."""
+        return PATIENCE_SECONDS if self.end.state == "ended" else CRASH_PATIENCE_SECONDS
+
 
 class Experiment:
     """One experiment over one store; `run` carries it out, `stop` ends it in order, from any thread."""
@@ -312,8 +317,7 @@ class Experiment:
             turns = landed.get(key)
             wanted = ended.end.turns
             arrived = turns.whole + turns.failed if turns else 0
-            patience = PATIENCE_SECONDS if ended.end.state == "ended" else CRASH_PATIENCE_SECONDS
-            if arrived < wanted and now - ended.at < patience:
+            if arrived < wanted and now - ended.at < ended.patience:
                 continue
             del self._ended[key]
             rows.append(self._arrived(ended, arrived, wanted))
@@ -331,12 +335,16 @@ class Experiment:
         ]
         append_units(self._store, [row for row in rows if row.state == "ran"], expected)
         for row in rows:
-            if row.state == "ran":
-                self._is_recorded(row)
-            elif row.attempt < MOST_ATTEMPTS and row.state == "invalid" and row.may_be_tried:
-                self._again(row)
-            else:
-                self._settle(row)
+            self._take(row)
+
+    def _take(self, row: UnitRow) -> None:
+        """Go on with a unit whose turns have arrived."""
+        if row.state == "ran":
+            self._is_recorded(row)
+        elif row.attempt < MOST_ATTEMPTS and row.state == "invalid" and row.may_be_tried:
+            self._again(row)
+        else:
+            self._settle(row)
 
     def _arrived(self, ended: _Ended, arrived: int, wanted: int) -> UnitRow:
         """Return the row of a unit whose turns have arrived, or will not."""

@@ -143,12 +143,13 @@ def read_outcome(
     calls, cost = store.rows(_COSTS, named(row.key for row in units))[0]
     if partners := math.fsum(row.partners_usd or 0.0 for row in units):
         cost = (cost or 0.0) + partners
+    states = Counter(row.state for row in units)
     return Outcome(
         tuple(_metric(name, given) for name, given in by_metric.items()),
         tuple(_case(eval_id, units, by_metric) for eval_id in order),
-        sum(row.state == "scored" for row in units),
-        sum(row.state == "crashed" for row in units),
-        sum(row.state == "invalid" for row in units),
+        states["scored"],
+        states["crashed"],
+        states["invalid"],
         calls,
         cost,
         totals(row.answers for row in units),
@@ -188,23 +189,22 @@ def _case(
     eval_id: str, units: Sequence[UnitRow], by_metric: Mapping[str, Mapping[UnitRow, bool | None]]
 ) -> CaseOutcome:
     own = sorted((row for row in units if row.eval_id == eval_id), key=lambda row: row.trial)
-    passed = counted = 0
+    states = Counter(row.state for row in own)
     failed = None
+    passes: list[bool] = []
     for row in own:
         if row.state not in ("scored", "crashed"):
             continue
         seen = [given[row] for given in by_metric.values() if given[row] is not None]
         if seen or row.state == "crashed":
-            counted += 1
-            has_passed = row.state != "crashed" and all(seen)
-            passed += has_passed
-            failed = failed or (None if has_passed else row.eval_set_id)
+            passes.append(row.state != "crashed" and all(seen))
+            failed = failed or (None if passes[-1] else row.eval_set_id)
     return CaseOutcome(
         eval_id,
-        counted,
-        passed,
-        sum(row.state == "crashed" for row in own),
-        sum(row.state == "invalid" for row in own),
+        len(passes),
+        sum(passes),
+        states["crashed"],
+        states["invalid"],
         tuple(dict.fromkeys(row.reason for row in own if row.reason)),
         failed,
         Counter(row.ended_by for row in own if row.ended_by),

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import orjson
 
@@ -129,11 +129,11 @@ def read_set(path: Path, chosen: Sequence[str] = ()) -> CaseSet:
             )
     if not cases:
         problems.append("contains no cases; add at least one")
-    for wanted in chosen:
-        if wanted not in cases:
-            problems.append(
-                f"--case {wanted}: no such case; {did_you_mean(wanted, cases) or 'check the id'}"
-            )
+    problems += [
+        f"--case {wanted}: no such case; {did_you_mean(wanted, cases) or 'check the id'}"
+        for wanted in chosen
+        if wanted not in cases
+    ]
     refuse(str(path), problems)
     kept = [one for one in cases.values() if not chosen or one.eval_id in chosen]
     return CaseSet(name or eval_set_name(path), tuple(kept))
@@ -193,9 +193,9 @@ def _case(eval_id: str, data: CaseData, problems: list[str]) -> RunCase:
     said = []
     for number, turn in enumerate(given, 1):
         text, problem = _said(turn)
-        if problem:
-            problems.append(f"{eval_id}: turn {number} {problem}")
+        problems += [f"{eval_id}: turn {number} {problem}"] if problem else []
         said.append(text)
+    describes = any(_says_what_is_expected(one) for one in given if one)
     session = data.get("sessionInput") or {}
     return RunCase(
         eval_id=eval_id,
@@ -205,23 +205,27 @@ def _case(eval_id: str, data: CaseData, problems: list[str]) -> RunCase:
         app_name=session.get("appName") or "",
         user_id=session.get("userId") or "",
         expected=() if expects else tuple(one for one in given if one),
-        has_reference=expects or any(_says_what_is_expected(one) for one in given if one),
+        has_reference=expects or describes,
         digest=_digest(data),
         recording=recording_of(data),
-        mocks=tuple(
-            tuple(declared_mocks(turn or {}, f"{eval_id}: turn {number}", problems))
-            for number, turn in enumerate(given, 1)
-        ),
+        mocks=_mocks(given, eval_id, problems),
         is_recorded=bool(data.get("source")),
-        is_bare=not any(recorded) and not any(_says_what_is_expected(one) for one in given if one),
+        is_bare=not any(recorded) and not describes,
         scenario=scenario,
         expects=expects,
-        expected_mocks=tuple(
-            tuple(declared_mocks(turn or {}, f"{eval_id}: turn {number}", problems, "expected"))
-            for number, turn in enumerate(given, 1)
-        ),
+        expected_mocks=_mocks(given, eval_id, problems, "expected"),
         every_turn=tuple(declared_mocks(data, eval_id, problems)),
         expected_every_turn=tuple(declared_mocks(data, eval_id, problems, "expected")),
+    )
+
+
+def _mocks(
+    turns: Sequence[CaseData | None], eval_id: str, problems: list[str], *of: Literal["expected"]
+) -> tuple[tuple[DeclaredMock, ...], ...]:
+    """Return the mocks that each turn declares, for the agent or for the expected runner."""
+    return tuple(
+        tuple(declared_mocks(turn or {}, f"{eval_id}: turn {number}", problems, *of))
+        for number, turn in enumerate(turns, 1)
     )
 
 
@@ -251,12 +255,12 @@ def _said(turn: CaseData | None) -> tuple[str, str]:
     how = (turn or {}).get("capture", {}).get("userContent")
     if how in ("missing", "truncated"):
         return "", f"has a user message that was recorded as {how}"
-    parts = message.get("content_parts") or []
-    if any(isinstance(one, dict) and one.get("type") not in (None, "text") for one in parts):
+    parts = [one for one in message.get("content_parts") or () if isinstance(one, dict)]
+    if any(one.get("type") not in (None, "text") for one in parts):
         return "", "has an image, audio or a file that the recorder knows by its digest only"
     content = message.get("content")
     if not isinstance(content, str) or not content:
-        texts = [one.get("text") for one in parts if isinstance(one, dict)]
+        texts = (one.get("text") for one in parts)
         content = "\n".join(one for one in texts if isinstance(one, str))
     return content, "" if content else "has an empty user message"
 

@@ -216,6 +216,12 @@ def problems_of(
                 judge_settings(model, environ)
             except JudgeNotConfigured as error:
                 found.append(f"{metric.metric_name}: {error}")
+    return list(dict.fromkeys([*found, *_inabilities(cases, abilities)]))
+
+
+def _inabilities(cases: CaseSet, abilities: Abilities | None) -> list[str]:
+    """Return what the cases need and the agent does not take."""
+    found = []
     if abilities is not None:
         with_context = [one.eval_id for one in cases.cases if one.context]
         if with_context and not abilities.context:
@@ -229,7 +235,7 @@ def problems_of(
                 f"the agent takes no session state, and {counted(len(with_state), 'case')} has one:"
                 f" {with_state[0]}"
             )
-    return list(dict.fromkeys(found))
+    return found
 
 
 def planned(request: Request, store: Store, config: Mapping[str, str]) -> Plan:

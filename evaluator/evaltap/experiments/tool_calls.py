@@ -54,17 +54,7 @@ class MockChoice:
     def problems(self, cases: CaseSet, abilities: Abilities | None) -> list[str]:
         """Return what keeps the choice from being carried out."""
         policy, recorded = self.policy(cases.cases), self._recorded(cases.cases)
-        found = [
-            f"a tool is named {new}={old}, and the recording has no tool {old!r};"
-            f" {did_you_mean(old, recorded) or 'recorded: ' + (', '.join(recorded) or 'none')}"
-            for new, old in self.renamed.items()
-            if old not in recorded
-        ]
-        found += [
-            f"{tool} may run only if it is read-only; name it in --read-only"
-            for tool, then in self.on_miss.items()
-            if then == "real" and tool not in self.read_only
-        ]
+        found = self._wrong_names(recorded)
         from_production = [one for one in cases.cases if one.is_recorded]
         if policy is None:
             if from_production and not self.allow_real:
@@ -81,9 +71,14 @@ class MockChoice:
                 f"{counted(len(bare), 'case')} of the set hold no recorded results: {bare[0]}; curate with"
                 f" `--as recorded`, {_ALLOW}"
             )
+        return found + self._inabilities(abilities, recorded=bool(recorded or not policy.recorded))
+
+    def _inabilities(self, abilities: Abilities | None, *, recorded: bool) -> list[str]:
+        """Return why the agent's calls cannot be answered; `recorded`: there is something to answer with."""
+        found = []
         if abilities is not None:
             found += [f"the agent cannot be replayed: its {one}" for one in abilities.unanswerable]
-        if abilities is None or abilities.mocks or not (recorded or not policy.recorded):
+        if abilities is None or abilities.mocks or not recorded:
             return found
         if not abilities.served_mocks:
             found.append(
@@ -95,6 +90,20 @@ class MockChoice:
                 "the agent runs its tools itself; if it takes them from the address in EVALTAP_MOCKS_URL or"
                 " {{mocks_url}}, say --mocks recorded; --mocks off with --allow-real-tools lets its tools run"
             )
+        return found
+
+    def _wrong_names(self, recorded: Sequence[str]) -> list[str]:
+        found = [
+            f"a tool is named {new}={old}, and the recording has no tool {old!r};"
+            f" {did_you_mean(old, recorded) or 'recorded: ' + (', '.join(recorded) or 'none')}"
+            for new, old in self.renamed.items()
+            if old not in recorded
+        ]
+        found += [
+            f"{tool} may run only if it is read-only; name it in --read-only"
+            for tool, then in self.on_miss.items()
+            if then == "real" and tool not in self.read_only
+        ]
         return found
 
     def told(self, cases: Sequence[RunCase]) -> str:

@@ -75,9 +75,8 @@ class UserCheck:
         )
         outcome = found.metrics[0]
         turns = outcome.turns
-        usd = sum(
-            vote.cost_usd or 0.0 for turn in turns for vote in (*turn.votes, *turn.beforehand)
-        )
+        votes = [vote for turn in turns for vote in (*turn.votes, *turn.beforehand)]
+        usd = sum(vote.cost_usd or 0.0 for vote in votes)
         if outcome.status is Status.PASSED:
             return "", usd
         if outcome.status is not Status.FAILED:

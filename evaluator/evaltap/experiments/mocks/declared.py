@@ -63,8 +63,10 @@ def _problem(mock: CaseData | None) -> str:
         return "needs either a result or an llmGenerator"
     if generator is not None and not (generator.get("prompt") or "").strip():
         return "has an llmGenerator without a prompt"
-    if arguments is None:
-        return ""
+    return _arguments_problem(arguments) if arguments is not None else ""
+
+
+def _arguments_problem(arguments: CaseData) -> str:
     trees = [name for name in ("onlyTree", "ignoreTree") if arguments.get(name)]
     if arguments.get("ignore"):
         given = [

@@ -58,7 +58,7 @@ def _calls(turn: CaseData) -> Iterator[RecordedCall]:
             arguments=arguments_of(tool.get("arguments")),
             result=tool.get("result"),
             error=_message(error) if error else None,
-            error_type=(error.get("type") or "") if error else "",
+            error_type=(error or {}).get("type") or "",
             seconds=duration / 1000 if isinstance(duration, int | float) else None,
             problem=_problem(tool),
             id=tool.get("id") or "",

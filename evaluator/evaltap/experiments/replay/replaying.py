@@ -4,6 +4,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Final
 
 import orjson
@@ -194,7 +195,8 @@ def result_of(
 ) -> ReplayResult:
     """Return the forecasts, and what they rest on."""
     figure = faithful_share(turns_of(drawn, replayed, None))
-    seen = [one for session in replayed for run in session.fates for one in run]
+    runs_of_all = chain.from_iterable(session.fates for session in replayed)
+    fates = Counter(one.fate for one in chain.from_iterable(runs_of_all))
     runs = len(replayed[0].rows) if replayed else 1
     drift = drift_of(row.answers for session in replayed for row in session.rows if row is not None)
     whys = Counter(drawn.lost.values())
@@ -206,8 +208,8 @@ def result_of(
         faithful=None if figure is None else figure.rate,
         metrics={name: forecast(turns_of(drawn, replayed, name), options) for name in metrics},
         forks=tuple(_forks(drawn, replayed)),
-        off_script=sum(one.fate == "off_script" for one in seen),
-        invalid=sum(one.fate == "invalid" for one in seen),
+        off_script=fates["off_script"],
+        invalid=fates["invalid"],
         runs=runs,
         recorded=len(drawn.sessions) if len(replayed) < len(drawn.sessions) else None,
         drift={name: one.data() for name, one in drift.items()},

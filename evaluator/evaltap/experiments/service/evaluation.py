@@ -201,17 +201,7 @@ def _as_recorded(case: EvalCase, inference: InferenceResult) -> CaseData:
     actual, written = inference.inferences, data.get("conversation") or []
     if case.session_input is None:
         raise InputError("sessionInput is missing")
-    if case.expected_runner_enabled:
-        expected = inference.expected_inferences
-        if not expected:
-            raise InputError("the expected runner gave no turns")
-    elif case.eval_mode == "trace":
-        has_reference = bool(written and data.get("actualConversation"))
-        expected = written if has_reference else [dict(placeholder(one) or {}) for one in actual]
-    elif case.conversation_scenario is not None:
-        expected = [dict(placeholder(one) or {}) for one in actual]
-    else:
-        expected = written
+    expected = _expected(case, inference, written)
     if len(actual) != len(expected):
         raise InputError(f"the agent had {len(actual)} turns, and {len(expected)} were expected")
     left_out = ("conversationScenario", "expectedRunnerEnabled", "source")
@@ -227,6 +217,23 @@ def _as_recorded(case: EvalCase, inference: InferenceResult) -> CaseData:
         # The format's older form, in which turns and messages may be absent; it has the same placeholders.
         as_recorded |= {"actualConversation": [], "conversation": actual}
     return as_recorded
+
+
+def _expected(
+    case: EvalCase, inference: InferenceResult, written: Sequence[CaseData | None]
+) -> Sequence[CaseData | None]:
+    """Return the turns that the agent's are compared with, placeholders if there are none."""
+    if case.expected_runner_enabled:
+        if not inference.expected_inferences:
+            raise InputError("the expected runner gave no turns")
+        return inference.expected_inferences
+    if case.eval_mode == "trace":
+        has_reference = bool(written and case.actual_conversation)
+    else:
+        has_reference = case.conversation_scenario is None
+    if has_reference:
+        return written
+    return [dict(placeholder(one) or {}) for one in inference.inferences]
 
 
 def judged_by(

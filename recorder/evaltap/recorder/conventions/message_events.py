@@ -126,25 +126,16 @@ def _message(role: str, body: Mapping[str, object]) -> Iterator[Message]:
     inner = decode(content).value if isinstance(content, str) else content
     if isinstance(inner, dict) and isinstance(inner.get("text"), dict):
         content = inner = inner["text"].get("value")
-    if isinstance(inner, dict) and (chained := _chained(inner)) is not None:
-        yield from chained
-        return
-    if isinstance(inner, dict) and ("parts" in inner or "role" in inner):
-        spoken = {**inner, "role": role if role != "user" else inner.get("role") or role}
-        yield from read_messages([spoken])
-        return
+    if isinstance(inner, dict):
+        if (chained := _chained(inner)) is not None:
+            yield from chained
+            return
+        if "parts" in inner or "role" in inner:
+            spoken = {**inner, "role": role if role != "user" else inner.get("role") or role}
+            yield from read_messages([spoken])
+            return
     if role == "tool" and not _has_answer(inner):
-        call_id = body.get("id") or body.get("tool_call_id")
-        yield Message(
-            "tool",
-            (
-                Answer(
-                    call_id if isinstance(call_id, str) else None,
-                    None,
-                    content_value(content) if "content" in body else None,
-                ),
-            ),
-        )
+        yield Message("tool", (_answer(body, content),))
         return
     if role == "tool" and isinstance(inner, list):
         # Results of several calls; read as a tool's message, they would be one.
@@ -155,6 +146,12 @@ def _message(role: str, body: Mapping[str, object]) -> Iterator[Message]:
     yield from read_messages(
         [{"role": role, "content": blocks, "tool_calls": decode(body.get("tool_calls")).value}]
     )
+
+
+def _answer(body: Mapping[str, object], content: object) -> Answer:
+    call_id = body.get("id") or body.get("tool_call_id")
+    result = content_value(content) if "content" in body else None
+    return Answer(call_id if isinstance(call_id, str) else None, None, result)
 
 
 def _chained(inner: Mapping[str, object]) -> Sequence[Message] | None:

@@ -151,21 +151,20 @@ def failure_of(span: Span, stated: Failure | None = None) -> Failure | None:
     Evidence is any of: the convention's statement, an error status, `error.type`, an exception
     event. The exception event is the most precise about type and message.
     """
-    attributes = span.attributes
     event = next((event for event in reversed(span.events) if event.name == "exception"), None)
-    error_type = _text(attributes.get("error.type"))
+    error_type = _text(span.attributes.get("error.type"))
     if stated is None and event is None and error_type is None and span.status_code != STATUS_ERROR:
         return None
-    if (stated is None or stated.type is None) and _PAUSE.match(span.status_message or ""):
+    told = stated or Failure()
+    if told.type is None and _PAUSE.match(span.status_message or ""):
         return None
-    kind, message = error_type, span.status_message or None
-    if event is not None:
-        kind = _text(event.attributes.get("exception.type")) or kind
-        message = _text(event.attributes.get("exception.message")) or message
-    kind, message = _split(kind, message)
-    if stated is not None:
-        stated_kind, stated_message = _split(stated.type, stated.message)
-        kind, message = stated_kind or kind, stated_message or message
+    raised: Mapping[str, object] = {} if event is None else event.attributes
+    kind, message = _split(
+        _text(raised.get("exception.type")) or error_type,
+        _text(raised.get("exception.message")) or span.status_message or None,
+    )
+    told_kind, told_message = _split(told.type, told.message)
+    kind, message = told_kind or kind, told_message or message
     if _PAUSE.match(kind or message or ""):
         return None
     return Failure(type=kind, message=message if message != kind else None)

@@ -163,17 +163,7 @@ def kinds_in_list(items: Sequence[Any]) -> dict[int, Name]:
     """Return what a list means for its own items: a command's words, or a pair of name and value."""
     if len(items) < 2 or not isinstance(items[0], str) or len(items) > 256:
         return {}
-    found: dict[int, Name] = {}
-    for index, item in enumerate(items[:-1]):
-        if isinstance(item, str) and item[:1] == "-" and _RE.flag.fullmatch(item):
-            kind = kind_of_name(item.lstrip("-"))
-            following = items[index + 1]
-            if (
-                isinstance(following, str)
-                and following[:1] != "-"
-                and (kind is Name.SECRET or (kind is Name.TOKEN and is_token(following)))
-            ):
-                found[index + 1] = kind
+    found = _kinds_of_flags(items)
     if all(isinstance(item, str) for item in items):
         found.update((index, Name.SECRET) for index, _, _ in in_arguments(items))
     if not found and len(items) > 3 and len(items) % 2 == 0:
@@ -182,6 +172,19 @@ def kinds_in_list(items: Sequence[Any]) -> dict[int, Name]:
         kind = kind_of_name(items[0][:64])
         if kind in _TELLING:
             found[1] = kind
+    return found
+
+
+def _kinds_of_flags(items: Sequence[Any]) -> dict[int, Name]:
+    """Return what options say of the words behind them."""
+    found: dict[int, Name] = {}
+    for index, item in enumerate(items[:-1]):
+        if isinstance(item, str) and item[:1] == "-" and _RE.flag.fullmatch(item):
+            kind, value = kind_of_name(item.lstrip("-")), items[index + 1]
+            if not isinstance(value, str) or value[:1] == "-":
+                continue
+            if kind is Name.SECRET or (kind is Name.TOKEN and is_token(value)):
+                found[index + 1] = kind
     return found
 
 
@@ -206,16 +209,19 @@ def kinds_of_rows(items: Sequence[Any]) -> tuple[dict[int, Name], bool]:
         return {}, False
     first = items[0]
     if all(isinstance(row, list) and len(row) == 2 and isinstance(row[0], str) for row in items):
-        are_pairs = any(kind_of_name(row[0][:64]) in _TELLING for row in items)
-        if are_pairs and not (len(items) > 1 and len(_kinds(first)) == 2):
-            heads = [row for row in items if kind_of_name(row[0][:64]) in _TELLING]
-            # Only the first row has significant names, next to another name: a header.
-            if len(heads) > 1 or heads[0] is not first or not _is_head(items):
-                return {}, True
+        heads = [row for row in items if kind_of_name(row[0][:64]) in _TELLING]
+        is_head = len(items) > 1 and len(_kinds(first)) == 2
+        if heads and not is_head and not _is_heading(heads, items):
+            return {}, True
     are_names = len(items) > 1 and all(isinstance(one, str) for one in first)
     if are_names and all(isinstance(row, list) and len(row) == len(first) for row in items[1:]):
         return _kinds(first), False
     return {}, False
+
+
+def _is_heading(heads: Sequence[Any], items: Sequence[Any]) -> bool:
+    """Return whether only the first row has a significant name, next to another name: a header."""
+    return len(heads) == 1 and heads[0] is items[0] and _is_head(items)
 
 
 def _is_head(items: Sequence[Any]) -> bool:

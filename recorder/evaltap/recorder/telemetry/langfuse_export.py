@@ -7,7 +7,7 @@ storage has the same fields in snake_case, traces and observations in files of t
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Final
@@ -98,14 +98,12 @@ def of_trace(document: Mapping[str, object], *, scope: str = SCOPE) -> Iterator[
     stated = document.get("trace")
     trace = stated if isinstance(stated, Mapping) else document
     held = document["observations"]
-    found = (
-        [_camel(one) for one in held if isinstance(one, Mapping)] if isinstance(held, list) else []
-    )
+    rows = held if isinstance(held, list) else []
+    found = [_camel(one) for one in rows if isinstance(one, Mapping)]
     ids = {one["id"] for one in found}
     trace_id = identifier(trace.get("id") or next((one["traceId"] for one in found), ""), 32)
     roots = [one for one in found if one.get("parentObservationId") not in ids]
-    whole = [one for one in roots if str(one.get("type")).upper() in _RUNS]
-    alone = whole[0] if len(whole) == len(roots) == 1 else None
+    alone = roots[0] if len(roots) == 1 and str(roots[0].get("type")).upper() in _RUNS else None
     about = texts(
         {
             "langfuse.trace.input": trace.get("input"),
@@ -115,22 +113,23 @@ def of_trace(document: Mapping[str, object], *, scope: str = SCOPE) -> Iterator[
         }
     )
     if alone is None:
-        times = sorted(str(one["startTime"]) for one in found if one.get("startTime"))
-        ends = sorted(str(one["endTime"]) for one in found if one.get("endTime"))
         span = {
             "name": trace.get("name") or _first("traceName", *found) or "",
-            "startTime": trace.get("timestamp") or next(iter(times), None),
-            "endTime": next(reversed(ends), None) or trace.get("endTime"),
+            "startTime": trace.get("timestamp") or min(_times(found, "startTime"), default=None),
+            "endTime": max(_times(found, "endTime"), default=None) or trace.get("endTime"),
         }
         attributes = {"langfuse.observation.type": "span", **about}
         yield _entry(span, trace_id, identifier(f"trace {trace_id}", 16), "", attributes, scope)
+    top = "" if alone is not None else identifier(f"trace {trace_id}", 16)
     for one in found:
         parent = one.get("parentObservationId")
-        above = identifier(parent, 16) if parent in ids else ""
-        if not above and alone is None:
-            above = identifier(f"trace {trace_id}", 16)
+        above = identifier(parent, 16) if parent in ids else top
         attributes = _attributes(one) | (about if one is alone else {})
         yield _entry(one, trace_id, identifier(one["id"], 16), above, attributes, scope)
+
+
+def _times(rows: Iterable[Mapping[str, object]], key: str) -> Iterator[str]:
+    return (str(one[key]) for one in rows if one.get(key))
 
 
 def _camel(row: Mapping[str, object]) -> Mapping[str, object]:

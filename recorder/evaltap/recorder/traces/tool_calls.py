@@ -7,6 +7,7 @@ parallel calls is not the order in which their spans end.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from evaltap.recorder.conventions.evidence import Evidence
 from evaltap.recorder.conventions.messages import Answer, Call, Message, since_user
@@ -30,6 +31,12 @@ class _Slot:
     tool: Node | None = None
     answer: Answer | None = None
     key: str = ""
+
+    def may_be(self, node: Node) -> bool:
+        """Return whether a model requested the call before this span, and no span is known for it."""
+        if self.tool is not None or self.batch is None:
+            return False
+        return self.batch.span.start_ns <= node.span.start_ns
 
 
 class ToolCalls:
@@ -131,10 +138,7 @@ class ToolCalls:
         open_slots = [
             slot
             for slot in self._requested.get(reading.tool_name, ())
-            if slot.tool is None
-            and slot.owner is self._owner[node]
-            and slot.batch is not None
-            and slot.batch.span.start_ns <= node.span.start_ns
+            if slot.owner is self._owner[node] and slot.may_be(node)
         ]
         for slot in open_slots:
             if _same_arguments(slot.requested, reading.arguments):
@@ -175,27 +179,19 @@ class ToolCalls:
             taken.add(id(slot))
 
     def _collect_answers(self) -> None:
-        nameless: dict[tuple[int, str | None], list[Answer]] = {}
+        nameless: dict[Node | None, list[Answer]] = {}
         by_id: dict[str, Answer] = {}
         for node in (*self._models, *self._run_nodes):
-            reading = node.reading
-            received = reading.input if node.kind == "model" else reading.output
-            # A provider that runs tools itself writes their results into its answer.
-            own = (reading.output or ()) if node.kind == "model" else ()
-            found = [a for one in (*since_user(received or ()), *own) for a in one.answers]
+            found = _answers(node)
             for answer in found:
                 if answer.call_id is not None:
                     by_id.setdefault(answer.call_id, answer)
-            unnamed = [answer for answer in found if answer.call_id is None]
-            if unnamed:
-                nameless[id(self._owner[node]), None] = unnamed
+            if unnamed := [answer for answer in found if answer.call_id is None]:
+                nameless[self._owner[node]] = unnamed
         for slot in self._slots:
             slot.answer = by_id.get(slot.call_id or "")
-            queue = nameless.get((id(slot.owner), None), [])
-            if slot.answer is None and queue and slot.call_id is None:
-                slot.answer = next((a for a in queue if a.name in (None, slot.name)), None)
-                if slot.answer is not None:
-                    queue.remove(slot.answer)
+            if slot.answer is None and slot.call_id is None:
+                slot.answer = _taken(nameless.get(slot.owner, []), slot.name)
         known = {slot.call_id for slot in self._slots}
         self.has_unknown_answers = any(call_id not in known for call_id in by_id)
 
@@ -221,6 +217,23 @@ class ToolCalls:
                 slot.time_ns = min(slot.time_ns, latest)
                 latest = slot.time_ns - 1
         _spread([slot for slot in slots if slot.batch is None])
+
+
+def _answers(node: Node) -> list[Answer]:
+    """Return the results of calls that a model received, or that a run's messages have."""
+    output = node.reading.output or ()
+    if node.kind != "model":
+        return [answer for one in since_user(output) for answer in one.answers]
+    # A provider that runs tools itself writes their results into its answer.
+    return [a for one in (*since_user(node.reading.input or ()), *output) for a in one.answers]
+
+
+def _taken(queue: list[Answer], name: str | None) -> Answer | None:
+    """Take the first answer that may be of a tool from those without an id."""
+    answer = next((one for one in queue if one.name in (None, name)), None)
+    if answer is not None:
+        queue.remove(answer)
+    return answer
 
 
 def _spread(slots: Sequence[_Slot]) -> None:
@@ -290,16 +303,13 @@ def _is_typed(received: Evidence | None, result: Evidence) -> bool:
 
 
 def _called(run_id: str, slot: _Slot, parent: str | None) -> ToolCalled:
-    choices = [item for item in (_span_arguments(slot), slot.requested) if item is not None]
-    if len(choices) == 2 and _is_envelope(*choices):
-        choices.reverse()
-    chosen = next((item for item in choices if isinstance(item.value, Mapping)), None)
-    chosen = chosen or next((item for item in choices if item.flaw is None), None)
-    chosen = chosen or (choices[0] if choices else None)
+    chosen = _arguments(slot)
     capture: dict[str, str] = {}
-    if chosen is None or (chosen.value is None and chosen.flaw):
-        capture["arguments"] = (chosen.flaw if chosen is not None else None) or "missing"
-    elif not isinstance(chosen.value, Mapping) and chosen.value is not None:
+    if chosen is None:
+        capture["arguments"] = "missing"
+    elif chosen.value is None:
+        capture.update({"arguments": chosen.flaw} if chosen.flaw else {})
+    elif not isinstance(chosen.value, Mapping):
         # A value without the parameter's name: what was passed, but not what the model wrote.
         capture["arguments"] = "ambiguous"
     if slot.call_id is None:
@@ -317,6 +327,16 @@ def _called(run_id: str, slot: _Slot, parent: str | None) -> ToolCalled:
     )
 
 
+def _arguments(slot: _Slot) -> Evidence | None:
+    """Return the arguments that the span shows, or those that the model wrote where these say more."""
+    choices = [item for item in (_span_arguments(slot), slot.requested) if item is not None]
+    if len(choices) == 2 and _is_envelope(*choices):
+        choices.reverse()
+    objects = (item for item in choices if isinstance(item.value, Mapping))
+    whole = (item for item in choices if item.flaw is None)
+    return next(chain(objects, whole, choices), None)
+
+
 def _is_envelope(spanned: Evidence, requested: Evidence) -> bool:
     """Return whether a span shows only an instrumentation's own arguments, none of the model's."""
     ours, theirs = spanned.value, requested.value
@@ -327,15 +347,11 @@ def _is_envelope(spanned: Evidence, requested: Evidence) -> bool:
 
 def _returned(run_id: str, slot: _Slot) -> ToolReturned:
     node, answer = slot.tool, slot.answer
-    result = node.reading.result if node is not None else None
-    received = answer.result if answer is not None else None
-    if result is None or (result.value is None and result.flaw) or _is_typed(received, result):
-        result = received or result
+    result = _result(slot)
     failure = node.failure if node is not None else None
     if failure is None and answer is not None and answer.failed:
         failure = failure_of_answer(answer)
-    missing = result is None or (result.value is None and result.flaw is not None)
-    flaw = result.flaw if result is not None else None
+    flaw = "missing" if result is None else result.flaw if result.value is None else None
     duration = None
     end_ns = slot.time_ns
     if node is not None and node.span.end_ns:
@@ -348,5 +364,14 @@ def _returned(run_id: str, slot: _Slot) -> ToolReturned:
         result=result.value if result is not None else None,
         failure=failure,
         duration_ms=duration,
-        capture={"result": flaw or "missing"} if missing and failure is None else {},
+        capture={} if flaw is None or failure is not None else {"result": flaw},
     )
+
+
+def _result(slot: _Slot) -> Evidence | None:
+    """Return the result that the span shows, or that the model received where this says more."""
+    result = slot.tool.reading.result if slot.tool is not None else None
+    received = slot.answer.result if slot.answer is not None else None
+    if result is None or (result.value is None and result.flaw) or _is_typed(received, result):
+        return received or result
+    return result

@@ -115,17 +115,16 @@ def _passwords(name: str, words: Sequence[str]) -> Iterator[tuple[int, int, int]
     options = [option for form in forms if form.how == "option" for option in form.where]
     for index, word in enumerate(words):
         following = words[index + 1] if index + 1 < len(words) else ""
-        for option in options:
-            if word in ("-b", "--cookie") and not may_tell_session(following.strip("\"'")):
-                continue
-            if word == option and _may_be_password(name, following):
-                yield from _whole(index + 1, following)
-            elif word.startswith(option) and len(word) > len(option) + 2 and len(option) <= 3:
-                yield from _rest(index, word, len(option))
+        yield from _of_options(name, options, index, word, following)
         if word in _WORDS.after_colon and following:
             yield from _behind_colon(index + 1, following)
         elif word.startswith(("-u", "--user=", "-U")) and ":" in word:
             yield from _behind_colon(index, word)
+    yield from _of_forms(forms, words)
+
+
+def _of_forms(forms: Sequence[_Form], words: Sequence[str]) -> Iterator[tuple[int, int, int]]:
+    """Yield the passwords among the words that are no options."""
     plain = [index for index, word in enumerate(words) if not word.startswith("-")]
     for form in forms:
         if form.how == "joined":
@@ -134,6 +133,19 @@ def _passwords(name: str, words: Sequence[str]) -> Iterator[tuple[int, int, int]
             place = (_behind if form.how == "behind" else _nth)(form, words, plain)
             if place is not None:
                 yield from _whole(place[0], words[place[0]], place[1])
+
+
+def _of_options(
+    name: str, options: Sequence[str], index: int, word: str, following: str
+) -> Iterator[tuple[int, int, int]]:
+    """Yield the password of an option: the following word, or the rest of this one."""
+    if word in ("-b", "--cookie") and not may_tell_session(following.strip("\"'")):
+        return
+    for option in options:
+        if word == option and _may_be_password(name, following):
+            yield from _whole(index + 1, following)
+        elif word.startswith(option) and len(word) > len(option) + 2 and len(option) <= 3:
+            yield from _rest(index, word, len(option))
 
 
 def _applies(form: _Form, words: Sequence[str], plain: Sequence[int]) -> bool:

@@ -51,7 +51,7 @@ def assigned(text: str, names: Sequence[Span]) -> Iterator[Span]:
         if start < done:
             continue
         kind = kind_at(text, start, end)
-        if kind is not Name.SECRET and kind is not Name.TOKEN:
+        if kind not in (Name.SECRET, Name.TOKEN):
             continue
         if text[start - 1 : start] in ("$", "{", ":", " ", "-") and _is_reference(text, start, end):
             continue
@@ -93,11 +93,7 @@ def _value_after(text: str, start: int, end: int, *, token: bool) -> Span | None
             return _next_cell(text, start, end, token=token)
         return _behind_operator(text, match, name, token=token)
     if before == "-" and (match := _RE.flag.match(text, end)) is not None:
-        if "$" in name or _RE.no_value_of_flag.match(text, match.end()) is not None:
-            return None
-        # `--secret-id` may be that of Vault, or only a name; `--tag-key Project` is none.
-        span = read_value(text, match.end(), token=token and name[-2:] == "id", sure=True)
-        return span if span is None or not token or is_mixed(text[slice(*span)]) else None
+        return _of_flag(text, match, name, token=token)
     if (match := _RE.call.match(text, end)) is not None:
         if _RE.getter.match(name) is not None or _RE.method.search(name) is not None:
             return None
@@ -107,6 +103,15 @@ def _value_after(text: str, start: int, end: int, *, token: bool) -> Span | None
         if applies:
             return span
     return said(text, start, end, token=token)
+
+
+def _of_flag(text: str, match: re.Match[str], name: str, *, token: bool) -> Span | None:
+    """Return the value behind a command's option."""
+    if "$" in name or _RE.no_value_of_flag.match(text, match.end()) is not None:
+        return None
+    # `--secret-id` may be that of Vault, or only a name; `--tag-key Project` is none.
+    span = read_value(text, match.end(), token=token and name[-2:] == "id", sure=True)
+    return span if span is None or not token or is_mixed(text[slice(*span)]) else None
 
 
 def _in_markup(text: str, start: int, end: int, *, token: bool) -> tuple[bool, Span | None]:
@@ -184,7 +189,7 @@ def _after_quoted(text: str, start: int, end: int, *, token: bool) -> tuple[bool
     match = _RE.value_in_front.search(text, first, start) or _RE.line_in_front.search(
         text, first, start
     )
-    return match is not None, match.span(1) if match is not None else None
+    return (False, None) if match is None else (True, match.span(1))
 
 
 def _aligned(text: str, start: int, end: int, *, token: bool) -> tuple[bool, Span | None]:
@@ -260,14 +265,8 @@ _FOR_LOGINS = ("cred", "zugangsdaten", "anmeldedaten", "identifiant", "inloggege
 
 
 def _behind_operator(text: str, match: re.Match[str], name: str, *, token: bool) -> Span | None:
-    operator, at = match[1], match.end()
-    key = _RE.key.search(match[0])
-    if key is not None and kind_of_name(key[1]) is Name.PLAIN:
-        return None
-    is_return = operator == "->" and ")" in match[0]
-    if is_return or (operator == "->" and _RE.underscored.match(text, at) is not None):
-        return None
-    if operator == "=" and match[0][:3] == "] =" and _is_index(text, match.start() - len(name), at):
+    at = match.end()
+    if _assigns_nothing(text, match, name):
         return None
     for pattern in (_RE.tags, _RE.annotation, _RE.described):
         if (skipped := pattern.match(text, at)) is not None:
@@ -275,44 +274,62 @@ def _behind_operator(text: str, match: re.Match[str], name: str, *, token: bool)
     is_short = name.lower().endswith(("code", *SHORT_NUMBERS))
     if is_short and (digits := _SAID.digits.match(text, match.start())) is not None:
         return digits.span(1)
-    if operator == "::" and _RE.identifier.match(text, at) is not None:
+    if match[1] == "::" and _RE.identifier.match(text, at) is not None:
         return None
     if _ends_quoted(text, match.start() - len(name), at):
         return None
     if at >= len(text) or text[at] == "\n":
         return _on_next_line(text, match.start(), token=token)
+    return _assigned(text, match, name, at, token=token)
+
+
+def _assigns_nothing(text: str, match: re.Match[str], name: str) -> bool:
+    """Return whether an operator gives the name no value: a return type, an index, another key."""
+    key = _RE.key.search(match[0])
+    if key is not None and kind_of_name(key[1]) is Name.PLAIN:
+        return True
+    if match[1] == "->":
+        return ")" in match[0] or _RE.underscored.match(text, match.end()) is not None
+    is_index = match[1] == "=" and match[0][:3] == "] ="
+    return is_index and _is_index(text, match.start() - len(name), match.end())
+
+
+def _assigned(text: str, match: re.Match[str], name: str, at: int, *, token: bool) -> Span | None:
+    """Return the value behind an operator, on its line."""
+    operator, lower = match[1], name.lower()
     if operator == ":" and (block := _RE.block.match(text, at)) is not None:
         return inside(block, token)
     if (fallback := _RE.fallback.match(text, at)) is not None:
         return fallback.span(1) if not is_placeholder(fallback[1]) else None
     if _is_header(name):
         quoted = text[match.start() - len(name) - 1 : match.start() - len(name)] in ("'", '"', "`")
-        return rest_of_header(text, at, cookie="ookie" in name.lower(), quoted=quoted)
+        return rest_of_header(text, at, cookie="ookie" in lower, quoted=quoted)
     if operator == ":" and (annotated := _RE.annotated.match(text, at)) is not None:
         at = annotated.end()
         operator = "="
-    if (
-        name.lower().endswith(("phrase", "mnemonic", "_words", "seedwords"))
-        or name.lower() == "words"
-    ):
+    if lower.endswith(("phrase", "mnemonic", "_words", "seedwords")) or lower == "words":
         return word_list(text, at)
-    if (
-        name.lower().startswith(_FOR_LOGINS)
-        and (both := _SAID.user_and.match(text, at)) is not None
-    ):
+    if lower.startswith(_FOR_LOGINS) and (both := _SAID.user_and.match(text, at)) is not None:
         at = both.end()
     span = read_value(text, at, token=token, sure=operator[-1] not in ":.…")
-    if span is not None and text[span[1] : span[1] + 1] == " ":
-        line_end = text.find("\n", span[1], span[1] + 200)
-        if is_about_secret(text[span[0] : line_end if line_end >= 0 else span[1] + 200]):
-            return None  # `contrasena.titulo=Cambiar contraseña`
+    if span is not None and _is_talked_about(text, span):
+        return None  # `contrasena.titulo=Cambiar contraseña`
     if span is None and not token:
         span = _second_word(text, at)
-    if span is not None and match[0][1:2].isdigit() and not is_mixed(text[slice(*span)]):
-        return None  # `pin 13: OUTPUT`
-    if span is not None and is_address(name) and "@" not in text[span[0] : span[1]]:
-        return None
-    return span
+    return span if span is not None and _may_be_of(name, match, text[slice(*span)]) else None
+
+
+def _is_talked_about(text: str, span: Span) -> bool:
+    if text[span[1] : span[1] + 1] != " ":
+        return False
+    line_end = text.find("\n", span[1], span[1] + 200)
+    return is_about_secret(text[span[0] : line_end if line_end >= 0 else span[1] + 200])
+
+
+def _may_be_of(name: str, match: re.Match[str], value: str) -> bool:
+    if match[0][1:2].isdigit() and not is_mixed(value):
+        return False  # `pin 13: OUTPUT`
+    return "@" in value or not is_address(name)
 
 
 def _on_next_line(text: str, at: int, *, token: bool) -> Span | None:

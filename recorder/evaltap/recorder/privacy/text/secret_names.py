@@ -80,8 +80,7 @@ def _kind(name: str) -> Name:
     words = words_of(name)
     if not words or ("<" in name and _PSEUDONYM.search(name) is not None):
         return Name.PLAIN
-    while len(words) > 1 and words[-1].isdigit() and words[-2] != "pin":
-        del words[-1]  # `secret_1`
+    _drop_number(words)
     plain = "".join(words)
     if _is_secret(name, words, plain):
         return Name.SECRET
@@ -90,17 +89,11 @@ def _kind(name: str) -> Name:
     last = words[-1]
     if last in _WORDS.no_phone:
         return Name.IDENTIFIER if last in _WORDS.identifiers else Name.PLAIN
-    is_phone = (
-        plain in _WORDS.phone_exact or plain in _WORDS.phone_words or plain.endswith(_PHONE_ENDINGS)
-    )
-    if not name.isascii() and any(one in _joined(name) for one in _PHONE_JOINED):
-        return Name.PHONE
-    if is_phone or not _WORDS.phone_words.isdisjoint(words):
+    if _is_phone(name, words, plain):
         return Name.PHONE
     if not _WORDS.card_words.isdisjoint(words):
         return Name.CARD
-    is_id = last in _WORDS.identifiers or last.rstrip("0123456789") in _WORDS.identifiers
-    if is_id:
+    if last in _WORDS.identifiers or last.rstrip("0123456789") in _WORDS.identifiers:
         return Name.IDENTIFIER
     aside = _RE.aside.search(name)
     return _kind(name[: aside.start()]) if aside is not None else Name.PLAIN
@@ -108,6 +101,19 @@ def _kind(name: str) -> Name:
 
 _PSEUDONYM = re.compile(rf"{PSEUDONYM.pattern}|<[a-z_]{{0,20}}(?::[0-9a-f]{{0,12}})?\Z")
 """Also one whose end was cut off.  A text that was redacted before is no name."""
+
+
+def _drop_number(words: list[str]) -> None:
+    while len(words) > 1 and words[-1].isdigit() and words[-2] != "pin":
+        del words[-1]  # `secret_1`
+
+
+def _is_phone(name: str, words: list[str], plain: str) -> bool:
+    if not name.isascii() and any(one in _joined(name) for one in _PHONE_JOINED):
+        return True
+    if plain in _WORDS.phone_exact or plain in _WORDS.phone_words:
+        return True
+    return plain.endswith(_PHONE_ENDINGS) or not _WORDS.phone_words.isdisjoint(words)
 
 
 def words_of(name: str) -> list[str]:
@@ -134,9 +140,13 @@ def _is_secret(name: str, words: list[str], plain: str) -> bool:
         return True
     if _RE.keyword.search(plain) is not None or last in _WORDS.about:
         return False
-    if not _WORDS.foreign_words.isdisjoint(words) or any(one in plain for one in _FOREIGN_ASCII):
-        return True
     if len(words) <= _MOST_WORDS and last not in _WORDS.no_phone and _is_secret_phrase(words):
+        return True
+    return _is_foreign_secret(name, words, plain)
+
+
+def _is_foreign_secret(name: str, words: list[str], plain: str) -> bool:
+    if not _WORDS.foreign_words.isdisjoint(words) or any(one in plain for one in _FOREIGN_ASCII):
         return True
     joined = _joined(name)
     return not name.isascii() and (

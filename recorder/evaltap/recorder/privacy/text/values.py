@@ -56,10 +56,7 @@ def read_value(
 
     `sure`: a sign marks it as a value; `said`: it is part of a sentence; `code`: it may be code.
     """
-    if code and (wrapped := _RE.wrapped.match(text, at)) is not None:
-        at = wrapped.end()
-    if (prefix := _RE.prefix.match(text, at)) is not None:
-        at = prefix.end()
+    at = _behind_wrapping(text, at, code=code)
     if text[at : at + 1] == "{":
         if _RE.in_braces.match(text, at) is not None:
             at += 1  # `password={'x'}`
@@ -73,24 +70,36 @@ def read_value(
         return None
     value = text[at : _end_of_word(text, at)].rstrip(".,;:!?)]}*")
     end = at + len(value)
-    if len(value) < 4 or is_placeholder(value) or _is_name_of_variable(value):
-        return None
-    if code and (is_code(value) or text[end : end + 1] == "("):
-        return None
-    if text[end : end + 1] in (")", ",") and _RE.argument.fullmatch(value) is not None:
-        return None
-    if _RE.no_word.match(value) is not None or (not sure and _is_no_value(text, at, value)):
+    if _is_other(text, at, value, sure=sure, code=code):
         return None
     if token:
         accepted = (
             is_token(value) if sure else is_opaque(value) or (is_token(value) and is_mixed(value))
         )
-    elif sure:
-        accepted = True
     else:
         last_on_line = text[end : end + 1] in ("", "\n", "\r")
-        accepted = not _is_wordy(value.strip("*_[")) or (not said and last_on_line)
+        accepted = sure or not _is_wordy(value.strip("*_[")) or (not said and last_on_line)
     return (at, end) if accepted else None
+
+
+def _behind_wrapping(text: str, at: int, *, code: bool) -> int:
+    """Return the offset behind what may stand before a value: a call around it, a prefix of its quotes."""
+    if code and (wrapped := _RE.wrapped.match(text, at)) is not None:
+        at = wrapped.end()
+    prefix = _RE.prefix.match(text, at)
+    return at if prefix is None else prefix.end()
+
+
+def _is_other(text: str, at: int, value: str, *, sure: bool, code: bool) -> bool:
+    """Return whether a word is no secret, whatever its name: a placeholder, code, a measure."""
+    if len(value) < 4 or is_placeholder(value) or _is_name_of_variable(value):
+        return True
+    end = at + len(value)
+    if code and (is_code(value) or text[end : end + 1] == "("):
+        return True
+    if text[end : end + 1] in (")", ",") and _RE.argument.fullmatch(value) is not None:
+        return True
+    return _RE.no_word.match(value) is not None or (not sure and _is_no_value(text, at, value))
 
 
 def _is_no_value(text: str, at: int, word: str) -> bool:
@@ -141,10 +150,7 @@ def _quoted(text: str, at: int, *, token: bool) -> Span | None:
     trimmed = value.rstrip()
     if len(trimmed) < 3 or is_placeholder(trimmed) or (token and not is_token(trimmed)):
         return None
-    if trimmed.lower() in EXACT or says_other(trimmed):
-        return None
-    may_be_name = (token and trimmed.isalpha()) or _RE.words_of_name.fullmatch(trimmed)
-    if may_be_name and _is_name(trimmed):
+    if _says_no_value(trimmed, token=token):
         return None
     if quote == "`" and _RE.command.match(trimmed) is not None:
         return None
@@ -155,30 +161,39 @@ def _quoted(text: str, at: int, *, token: bool) -> Span | None:
     return begin, begin + len(trimmed)
 
 
+def _says_no_value(value: str, *, token: bool) -> bool:
+    """Return whether a text in quotes is the name of a secret or talks about one."""
+    if value.lower() in EXACT or says_other(value):
+        return True
+    may_be_name = (token and value.isalpha()) or _RE.words_of_name.fullmatch(value) is not None
+    return may_be_name and _is_name(value)
+
+
 def rest_of_header(text: str, at: int, *, cookie: bool, quoted: bool) -> Span | None:
     """Return the span of a header's value: up to the closing quote or the end of the line."""
-    match = (_RE.line if quoted or text[at : at + 1] in ("'", '"', "`") else _RE.whole_line).match(
-        text, at
-    )
+    quoted = quoted or text[at : at + 1] in ("'", '"', "`")
+    match = (_RE.line if quoted else _RE.whole_line).match(text, at)
     if match is None:
         return None
     begin, value = match.start(2), match[2].rstrip(" \t,;}])\"'`")
     if "  " in value:  # an escaped line break
         value = value.split("  ", 1)[0]
-    looks_secret = "=" in value or any(map(is_opaque, value.split()))
-    if cookie and not looks_secret:
-        looks_secret = is_token(value)
-    if not cookie and not looks_secret:
-        looks_secret = any(map(_may_be_credential, value.split()))
-    if len(value) < 6 or not looks_secret or is_placeholder(value) or is_code(value):
+    if len(value) < 6 or is_placeholder(value) or is_code(value):
         return None
-    if not quoted and text[at : at + 1] not in ("'", '"', "`") and _is_typed(text, at):
+    if not quoted and _is_typed(text, at):
         return None
-    if cookie and "=" not in value and " " in value:
-        return None
-    if cookie and "=" in value and not may_tell_session(value):
-        return None
-    return begin, begin + len(value)
+    is_secret = _is_cookie(value) if cookie else _has_credential(value)
+    return (begin, begin + len(value)) if is_secret else None
+
+
+def _is_cookie(value: str) -> bool:
+    if "=" in value:
+        return may_tell_session(value)
+    return " " not in value and (any(map(is_opaque, value.split())) or is_token(value))
+
+
+def _has_credential(value: str) -> bool:
+    return "=" in value or any(is_opaque(one) or _may_be_credential(one) for one in value.split())
 
 
 def _is_typed(text: str, at: int) -> bool:

@@ -42,7 +42,9 @@ def conversations(document: object) -> list[Conversation] | None:
             if not messages or messages[-1].role != "user":
                 messages.append(Message(role="user"))
         elif _is_end(line):
-            if not told:  # `--output-format json` prints nothing but the end
+            if not any(
+                map(_is_message, lines)
+            ):  # `--output-format json` prints nothing but the end
                 messages.append(Message(role="assistant", text=text_of(line.get("result"))))
             messages.append(_end(line, model))
         # What a sub-agent says belongs to the call that started it.

@@ -7,7 +7,7 @@ from agents is not read.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from evaltap.recorder.observation import Failure
 from evaltap.recorder.sources.sessions.messages import (
@@ -17,6 +17,7 @@ from evaltap.recorder.sources.sessions.messages import (
     objects,
     text_of,
     value_of,
+    word,
 )
 from evaltap.recorder.telemetry.flat_spans import mapping
 from evaltap.recorder.tokens import tokens
@@ -87,12 +88,7 @@ def _runs_of(execution: object) -> JsonObject | None:
 
 
 def _conversation(execution: JsonObject) -> Conversation:
-    runs = [
-        (str(name), run)
-        for name, each in (_runs_of(execution) or {}).items()
-        for run in objects(each)
-    ]
-    runs.sort(key=lambda named: _number(named[1].get("startTime")))
+    runs = _ordered(_runs_of(execution) or {})
     items = [item for _, run in runs for item in _items(run, "main")]
     # A webhook has the caller's data in `body`.
     given = (held for item in items for held in (item, mapping(item.get("body"))))
@@ -100,16 +96,10 @@ def _conversation(execution: JsonObject) -> Conversation:
     asked = next(filter(None, texts), None)
     sessions = (_words(item.get("sessionId")) for item in items)
     messages = [Message(role="user", text=asked, time_ns=_time(runs[0][1]) if runs else 0)]
-    agents = {
-        str(source.get("previousNode"))
-        for _, run in runs
-        if {_TOOL, _MODEL} & mapping(run.get("data")).keys()
-        for source in objects(run.get("source"))
-    }
+    agents = _agents(run for _, run in runs)
     for name, run in runs:
         messages += _messages(name, run, is_agent=name in agents or not agents)
-    error = execution["data"]["resultData"].get("error")
-    failure = Failure(*_error(error)) if isinstance(error, dict) else None
+    failure = _failure(execution["data"]["resultData"].get("error"))
     if failure is None and execution.get("status") in ("crashed", "error"):
         failure = Failure(str(execution["status"]))
     return Conversation(
@@ -120,11 +110,26 @@ def _conversation(execution: JsonObject) -> Conversation:
     )
 
 
+def _ordered(by_node: JsonObject) -> list[tuple[str, JsonObject]]:
+    """Return the runs of all nodes, each with the node's name, in order of time."""
+    runs = [(str(name), run) for name, each in by_node.items() for run in objects(each)]
+    return sorted(runs, key=lambda named: _number(named[1].get("startTime")))
+
+
+def _agents(runs: Iterable[JsonObject]) -> set[str]:
+    """Return the nodes that call tools or models."""
+    return {
+        str(source.get("previousNode"))
+        for run in runs
+        if {_TOOL, _MODEL} & mapping(run.get("data")).keys()
+        for source in objects(run.get("source"))
+    }
+
+
 def _messages(name: str, run: JsonObject, *, is_agent: bool) -> Iterator[Message]:
     began, spent = _time(run), _number(run.get("executionTime"))
     ended = began + int(spent * 1e6)
-    error = run.get("error")
-    failure = Failure(*_error(error)) if isinstance(error, dict) else None
+    failure = _failure(run.get("error"))
     data = mapping(run.get("data"))
     if _TOOL in data or _TOOL in mapping(run.get("inputOverride")):
         call = _call(name, next(iter(_items({"data": run.get("inputOverride")}, _TOOL)), None))
@@ -147,8 +152,7 @@ def _messages(name: str, run: JsonObject, *, is_agent: bool) -> Iterator[Message
             info = _generation(item)
             known = (info.get("model_name"), options.get("model"), options.get("model_name"))
             model = next((one for one in known if isinstance(one, str)), None)
-            used = item.get("tokenUsage")
-            used = used if isinstance(used, dict) else {}
+            used = mapping(item.get("tokenUsage"))
             counted = tokens(used.get("promptTokens"), used.get("completionTokens"))
             yield Message(role="assistant", time_ns=ended, model=model, tokens=counted)
     elif is_agent:
@@ -177,7 +181,7 @@ def _call(name: str, given: JsonObject | None) -> Call:
     rest = {key: value for key, value in given.items() if key != "toolCallId"}
     if set(rest) == {"query"} and isinstance(rest["query"], dict):
         rest = rest["query"]
-    return Call(name, rest, call_id if isinstance(call_id, str) else "")
+    return Call(name, rest, word(call_id) or "")
 
 
 def _sole(item: JsonObject) -> object:
@@ -205,9 +209,10 @@ def _identity(execution: JsonObject) -> str | None:
     return str(given) if isinstance(given, str | int) else None
 
 
-def _error(error: JsonObject) -> tuple[str | None, str | None]:
-    kind = error.get("name")
-    return kind if isinstance(kind, str) else None, text_of(error.get("message"))
+def _failure(error: object) -> Failure | None:
+    if not isinstance(error, dict):
+        return None
+    return Failure(word(error.get("name")), text_of(error.get("message")))
 
 
 def _time(run: JsonObject) -> int:

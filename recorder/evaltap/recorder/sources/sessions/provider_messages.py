@@ -9,7 +9,7 @@ that a later one continues are only counted, not read again.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import Final
 
 from evaltap.recorder.conventions import messages as said
@@ -28,6 +28,7 @@ from evaltap.recorder.sources.sessions.messages import (
     Message,
     objects,
     value_of,
+    word,
 )
 from evaltap.recorder.telemetry.cloudwatch_export import records_in
 from evaltap.recorder.telemetry.flat_spans import mapping
@@ -70,33 +71,44 @@ def calls_in(document: object) -> tuple[list[Conversation], int] | None:
 def messages_in(document: object) -> list[Conversation] | None:
     """Return the conversations in lists of messages or items; None for other documents and plain chats."""
     if isinstance(document, list) and document and all(map(_is_chat, document)):
-        chats = [found for one in document for found in messages_in(one) or ()]
-        return chats if len(chats) == len(document) else None
+        return _chats(document)
     whole = mapping(document)
-    if whole.get("object") == "response":
-        whole = {"items": whole.get("output")}
-    listed = next((whole[key] for key in _LISTS if key in whole), document)
-    found = objects(listed)
-    if not isinstance(listed, list) or len(found) < len(listed) or not all(map(_is_item, found)):
+    found = _items(whole, document)
+    if not found or _is_plain(found):
         return None
-    if all("role" in one and "content" in one and "parts" not in one for one in found):
-        return None
-    parts = (part for one in found for part in _apart(one))
-    messages = [
-        message
-        for part in parts
-        for message in read_messages(part)
-        if message.text is None or not str(message.text.value).startswith(CONTEXT)
-    ]
+    parts = chain.from_iterable(map(_apart, found))
+    read = chain.from_iterable(map(read_messages, parts))
+    messages = [one for one in read if not (one.text and str(one.text.value).startswith(CONTEXT))]
     if not any(one.text is not None or one.calls for one in messages):
         return None
-    ids = (whole.get(name) for name in _IDS)
-    session = next((one for one in ids if isinstance(one, str)), None)
+    ids = (word(whole.get(name)) for name in _IDS)
+    session = next((one for one in ids if one is not None), None)
     return [replace(_conversation(messages), session_id=session)]
+
+
+def _chats(document: Sequence[object]) -> list[Conversation] | None:
+    chats = [found for one in document for found in messages_in(one) or ()]
+    return chats if len(chats) == len(document) else None
+
+
+def _is_plain(messages: Sequence[Mapping[str, object]]) -> bool:
+    """Return whether messages are a plain chat, which any reader of chats understands."""
+    return all("role" in one and "content" in one and "parts" not in one for one in messages)
 
 
 def _is_chat(item: object) -> bool:
     return any(isinstance(mapping(item).get(name), list) for name in ("contents", "messages"))
+
+
+def _items(whole: Mapping[str, object], document: object) -> Sequence[Mapping[str, object]]:
+    """Return the messages or items of a document; none if it has something else."""
+    if whole.get("object") == "response":
+        listed = whole.get("output")
+    else:
+        listed = next((whole[key] for key in _LISTS if key in whole), document)
+    found = objects(listed)
+    are_all = isinstance(listed, list) and len(found) == len(listed)
+    return found if are_all and all(map(_is_item, found)) else ()
 
 
 def _is_item(item: Mapping[str, object]) -> bool:
@@ -141,30 +153,30 @@ def _apart(message: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
 def conversation_of(messages: Iterable[said.Message]) -> Iterator[Message]:
     """Yield the messages of a provider as messages of a session."""
     for one in messages:
-        for answer in one.answers:
-            yield Message(
-                role="tool",
-                call_id=answer.call_id or "",
-                name=answer.name or "",
-                result=answer.result.value if answer.result is not None else None,
-                failure=_failure(answer),
-            )
-        text = one.text.value if one.text is not None else None
-        words = text if isinstance(text, str) else None
+        yield from map(_returned, one.answers)
+        words = word(one.text and one.text.value)
         if one.role == "user" and (words is not None or not one.answers):
             yield Message(role="user", text=words)
         elif one.role in _SYSTEM:
             yield Message(role="system", text=words)
         elif one.role == "assistant":
             asked = [
-                Call(
-                    call.name, call.arguments.value if call.arguments else None, call.call_id or ""
-                )
+                Call(call.name, call.arguments and call.arguments.value, call.call_id or "")
                 for call in one.calls
                 if call.name
             ]
             if asked or words is not None:
                 yield Message(role="assistant", text=words, calls=tuple(asked))
+
+
+def _returned(answer: said.Answer) -> Message:
+    return Message(
+        role="tool",
+        call_id=answer.call_id or "",
+        name=answer.name or "",
+        result=answer.result and answer.result.value,
+        failure=_failure(answer),
+    )
 
 
 def _failure(answer: said.Answer) -> Failure | None:
@@ -190,12 +202,7 @@ class _ModelCall:
 
 def _call(record: Mapping[str, object]) -> _ModelCall | None:
     """Return the model call of a record: a request and its response, side by side or in a wrapper."""
-    request = _held(record, _REQUESTS) or record
-    response = _held(record, _RESPONSES)
-    request = _held(request, _REQUESTS) or request
-    if isinstance(chunks := response.get("outputBodyJson"), list):
-        response = _assembled(objects(chunks))
-    response = _held(response, ("outputBodyJson", "body")) or response
+    request, response = _request_in(record), _response_in(record)
     given = read_request(_request_of(request))
     text = next((response[key] for key in _ANSWERS if isinstance(response.get(key), str)), None)
     error = record.get("errorCode") or mapping(response.get("error")).get("message")
@@ -218,7 +225,7 @@ def _call(record: Mapping[str, object]) -> _ModelCall | None:
         asked=tuple(one for one in given if one.role not in _SYSTEM),
         answered=tuple(answered),
         system=(*system, *(one for one in given if one.role in _SYSTEM)),
-        model=model if isinstance(model, str) else None,
+        model=word(model),
         tokens=_tokens(mapping(response.get("usage")) or _logged(record)),
         failure=Failure(None, error) if isinstance(error, str) else None,
     )
@@ -238,7 +245,7 @@ def _assembled(chunks: Sequence[Mapping[str, object]]) -> Mapping[str, object]:
             block = blocks.get(chunk.get("index"))
             if block is not None and isinstance(piece := delta.get(part), str):
                 before = block.get(name)
-                block[name] = (before if isinstance(before, str) else "") + piece
+                block[name] = (word(before) or "") + piece
     return {"content": [*blocks.values()], "usage": usage}
 
 
@@ -260,6 +267,18 @@ def _logged(record: Mapping[str, object]) -> Mapping[str, object]:
         f"{side}Tokens": mapping(record.get(side)).get(f"{side}TokenCount")
         for side in ("input", "output")
     }
+
+
+def _request_in(record: Mapping[str, object]) -> Mapping[str, object]:
+    request = _held(record, _REQUESTS) or record
+    return _held(request, _REQUESTS) or request
+
+
+def _response_in(record: Mapping[str, object]) -> Mapping[str, object]:
+    response = _held(record, _RESPONSES)
+    if isinstance(chunks := response.get("outputBodyJson"), list):
+        response = _assembled(objects(chunks))
+    return _held(response, ("outputBodyJson", "body")) or response
 
 
 def _tokens(usage: Mapping[str, object]) -> Tokens:
