@@ -267,6 +267,13 @@ def _warn_of_unknown_variables() -> None:
         warn_of_unknown_variables(names)
 
 
+def _refuse_member(command: str) -> None:
+    """Raise ConfigurationError for a command that is only known within a family."""
+    for family, members in FAMILIES.items():
+        if command in members and command not in COMMANDS:
+            raise ConfigurationError(f"unknown command; did you mean `evaltap {family} {command}`?")
+
+
 def _missing_extra(error: ModuleNotFoundError, command: str) -> str | None:
     """Return which extra to install; None if the module belongs to none."""
     name = error.name or ""
@@ -285,11 +292,7 @@ def _missing_extra(error: ModuleNotFoundError, command: str) -> str | None:
 
 def _run_command(arguments: Sequence[str], command: str) -> int:
     try:
-        for family, members in FAMILIES.items():
-            if command in members and command not in COMMANDS:
-                raise ConfigurationError(
-                    f"unknown command; did you mean `evaltap {family} {command}`?"
-                )
+        _refuse_member(command)
         with collecting_rarely():  # imports make many objects and hardly any garbage
             known = command.partition(" ")[0] in COMMANDS
             parser = build_parser(command if known else "")

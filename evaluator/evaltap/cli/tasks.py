@@ -35,11 +35,8 @@ def run_tasks(options: RunOptions, run: Callable[[RunOptions], int]) -> int:
 
     All sources are read before the first call.
     """
+    _check(options)
     given = options.tasks
-    if options.set is not None:
-        raise InputError(f"--tasks: brings its own cases; leave {options.set} out")
-    if len(given.tasks) > 1 and options.result is not None and options.result.suffix == ".json":
-        raise InputError(f"--result {options.result}: each task has a result; expected a folder")
     tasks = {name: find_task(name) for name in given.tasks}
     sources = _sources(given)
     if unused := next((name for name in sources if name not in tasks), None):
@@ -58,6 +55,15 @@ def run_tasks(options: RunOptions, run: Callable[[RunOptions], int]) -> int:
                 print(f"{name}:")
             codes.append(run(_as_set(options, name, task, made[name], Path(folder))))
     return next((code for code in (1, 3) if code in codes), 0)
+
+
+def _check(options: RunOptions) -> None:
+    """Raise InputError for options that contradict --tasks."""
+    if options.set is not None:
+        raise InputError(f"--tasks: brings its own cases; leave {options.set} out")
+    several = len(options.tasks.tasks) > 1
+    if several and options.result is not None and options.result.suffix == ".json":
+        raise InputError(f"--result {options.result}: each task has a result; expected a folder")
 
 
 def required(options: RunOptions) -> RunOptions:

@@ -320,19 +320,15 @@ class Experiment:
             if arrived < wanted and now - ended.at < ended.patience:
                 continue
             del self._ended[key]
-            rows.append(self._arrived(ended, arrived, wanted))
-            self.progress.spent_usd += ended.end.partners_usd
-            if ended.end.expected and rows[-1].state == "ran":
+            row = self._arrived(ended, arrived, wanted)
+            self.progress.spent_usd += ended.end.partners_usd + ((turns and turns.cost_usd) or 0.0)
+            if ended.end.expected and row.state == "ran":
                 expected[key] = ended.end.expected
-            if rows[-1].state == "forked" and arrived == wanted:
-                forked.append(key)
-            if turns and turns.cost_usd:
-                self.progress.spent_usd += turns.cost_usd
+            if row.state == "forked":
+                forked += [key] if arrived == wanted else []
+                row = row._replace(state="ran" if row.turn_count else "forked")
+            rows.append(row)
         drop_last_turns(self._store, forked)
-        rows = [
-            row._replace(state="ran") if row.state == "forked" and row.turn_count else row
-            for row in rows
-        ]
         append_units(self._store, [row for row in rows if row.state == "ran"], expected)
         for row in rows:
             self._take(row)
@@ -384,16 +380,9 @@ class Experiment:
 
     def _score(self, *, is_last: bool) -> None:
         """Score the units that are recorded whole, and settle them."""
-        now = time.monotonic()
-        is_asked_for = self._settings.budget_usd is not None and not self._ended
-        if not self._ready or not (
-            is_last
-            or is_asked_for
-            or len(self._ready) >= MOST_READY
-            or now - self._scored_at >= SCORE_EVERY_SECONDS
-        ):
+        if not self._ready or not (is_last or self._is_due()):
             return
-        self._scored_at = now
+        self._scored_at = time.monotonic()
         positions = {
             key: self._changed.pop(key, FirstPosition(0, _LONG_AGO)) for key in self._ready
         }
@@ -412,6 +401,13 @@ class Experiment:
         append_units(self._store, rows)
         for row in rows:
             self._tell(row, verdicts[row.key])
+
+    def _is_due(self) -> bool:
+        """Return whether enough units wait for their scores, or the budget depends on them."""
+        if self._settings.budget_usd is not None and not self._ended:
+            return True
+        waited = time.monotonic() - self._scored_at
+        return len(self._ready) >= MOST_READY or waited >= SCORE_EVERY_SECONDS
 
     def _settle(self, row: UnitRow) -> None:
         """Write the final state of a unit that has no scores."""

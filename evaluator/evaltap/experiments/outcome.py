@@ -75,6 +75,11 @@ class CaseOutcome:
     """Why the conversations with a simulated user ended, and how many did; empty without one."""
 
     @property
+    def has_problem(self) -> bool:
+        """Whether a trial did not pass, or is no evidence."""
+        return self.passed < self.runs or self.invalid > 0
+
+    @property
     def flaky(self) -> bool:
         """Whether a test says that it sometimes passes and sometimes fails."""
         failed = self.runs - self.passed
@@ -140,9 +145,7 @@ def read_outcome(
         name: {row: _passes(row, verdicts[row.key].get(name)) for row in settled}
         for name in metrics
     }
-    calls, cost = store.rows(_COSTS, named(row.key for row in units))[0]
-    if partners := math.fsum(row.partners_usd or 0.0 for row in units):
-        cost = (cost or 0.0) + partners
+    calls, cost = _costs(store, units)
     states = Counter(row.state for row in units)
     return Outcome(
         tuple(_metric(name, given) for name, given in by_metric.items()),
@@ -154,6 +157,14 @@ def read_outcome(
         cost,
         totals(row.answers for row in units),
     )
+
+
+def _costs(store: StoreReader, units: Sequence[UnitRow]) -> tuple[int, float | None]:
+    """Return the number of model calls, and the cost with that of simulated users."""
+    calls, cost = store.rows(_COSTS, named(row.key for row in units))[0]
+    if partners := math.fsum(row.partners_usd or 0.0 for row in units):
+        cost = (cost or 0.0) + partners
+    return calls, cost
 
 
 def _passes(row: UnitRow, status: str | None) -> bool | None:
@@ -181,7 +192,7 @@ def _metric(name: str, given: Mapping[UnitRow, bool | None]) -> MetricOutcome:
         if (one := mean_of_cases(pass_hat_k_unbiased(n, c, k) for n, c in enough)) is not None:
             hat[k] = one
         plain[k] = math.fsum(pass_hat_k(n, c, k) for n, c in enough) / len(enough)
-    total = sum(c for _, c in counts)
+    total = sum(map(sum, trials.values()))
     return MetricOutcome(name, found.rate if found else None, total, at, hat, plain)
 
 
@@ -205,9 +216,9 @@ def _case(
         sum(passes),
         states["crashed"],
         states["invalid"],
-        tuple(dict.fromkeys(row.reason for row in own if row.reason)),
+        tuple(dict.fromkeys(filter(None, (row.reason for row in own)))),
         failed,
-        Counter(row.ended_by for row in own if row.ended_by),
+        Counter(filter(None, (row.ended_by for row in own))),
     )
 
 

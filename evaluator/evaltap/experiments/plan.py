@@ -129,14 +129,18 @@ def read_set(path: Path, chosen: Sequence[str] = ()) -> CaseSet:
             )
     if not cases:
         problems.append("contains no cases; add at least one")
-    problems += [
-        f"--case {wanted}: no such case; {did_you_mean(wanted, cases) or 'check the id'}"
-        for wanted in chosen
-        if wanted not in cases
-    ]
+    unknown = [one for one in chosen if one not in cases]
+    problems += [f"--case {one}: no such case; {_hint(one, cases)}" for one in unknown]
     refuse(str(path), problems)
-    kept = [one for one in cases.values() if not chosen or one.eval_id in chosen]
-    return CaseSet(name or eval_set_name(path), tuple(kept))
+    return CaseSet(name or eval_set_name(path), _chosen(cases, chosen))
+
+
+def _chosen(cases: Mapping[str, RunCase], chosen: Sequence[str]) -> tuple[RunCase, ...]:
+    return tuple(one for one in cases.values() if not chosen or one.eval_id in chosen)
+
+
+def _hint(wanted: str, cases: Mapping[str, RunCase]) -> str:
+    return did_you_mean(wanted, cases) or "check the id"
 
 
 def continued(cases: CaseSet, turn: int) -> CaseSet:
@@ -249,10 +253,11 @@ def _scenario(
 
 def _said(turn: CaseData | None) -> tuple[str, str]:
     """Return what the user says in a turn, and why it cannot be said again."""
-    message = (turn or {}).get("userContent")
+    turn = turn or {}
+    message = turn.get("userContent")
     if not isinstance(message, dict):
         return "", "has no user message"
-    how = (turn or {}).get("capture", {}).get("userContent")
+    how = turn.get("capture", {}).get("userContent")
     if how in ("missing", "truncated"):
         return "", f"has a user message that was recorded as {how}"
     parts = [one for one in message.get("content_parts") or () if isinstance(one, dict)]

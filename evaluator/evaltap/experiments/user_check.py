@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from evaltap.evaluator.scoring.contract.context import JudgeProvider, Services, Status
+from evaltap.evaluator.scoring.contract.context import JudgeProvider, Services, Status, TurnScore
 from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.schemas.files.documents import metrics_of
 from evaltap.schemas.formats.case import CaseData, ConversationScenario
@@ -60,11 +60,8 @@ class UserCheck:
         obvious = obvious_fault(scenario, exchanges)
         if obvious or not exchanges:
             return obvious, 0.0
-        rubrics = [
-            {"id": name, "content": {"text": text}}
-            for name, text in _RUBRICS.items()
-            if left or name != "end"
-        ]
+        asked = _RUBRICS if left else {name: _RUBRICS[name] for name in _RUBRICS if name != "end"}
+        rubrics = [{"id": name, "content": {"text": text}} for name, text in asked.items()]
         metric = {
             "metricName": "llm_rubric_response",
             "threshold": 1.0,
@@ -75,14 +72,17 @@ class UserCheck:
         )
         outcome = found.metrics[0]
         turns = outcome.turns
-        votes = [vote for turn in turns for vote in (*turn.votes, *turn.beforehand)]
-        usd = sum(vote.cost_usd or 0.0 for vote in votes)
+        usd = sum(map(_usd, turns))
         if outcome.status is Status.PASSED:
             return "", usd
         if outcome.status is not Status.FAILED:
             return f"the check of the simulated user has no verdict: {outcome.reason}", usd
         failed = [one for turn in turns for one in turn.rubric_scores if not one.score]
         return "; ".join(f"{one.id}: {one.reason}" for one in failed) or outcome.reason, usd
+
+
+def _usd(turn: TurnScore) -> float:
+    return sum(vote.cost_usd or 0.0 for vote in (*turn.votes, *turn.beforehand))
 
 
 def _as_case(scenario: ConversationScenario, exchanges: Sequence[Exchange]) -> CaseData:

@@ -382,7 +382,7 @@ def _other_spool(location: KafkaLocation, folder: Path, written_for: str) -> Dia
     waiting = _records(state for state in left if not state.is_rejected)
     aside = [state for state in left if state.is_rejected and state.records]
     unreadable = next((state.trouble for state in left if state.trouble), "")
-    if not (waiting or aside or unreadable):
+    if not any((waiting, aside, unreadable)):
         return None
     whose = "by an older evaltap, which did not note the brokers"
     remedy = f"move {folder}/*.log.db* to {spool_path(location)} if they are for {location}"

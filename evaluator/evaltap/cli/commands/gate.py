@@ -61,9 +61,7 @@ def run(options: GateOptions) -> int:
                 gated.append(one)
                 show(len(gated))
     if not gated:
-        nothing = f"{source}: no cases found; expected at least one"
-        why = ["no case could be checked:", *invalid] if invalid else [nothing]
-        raise InputError("\n".join(why))
+        raise _nothing_checked(source, invalid)
     found = _comparison(gate, options, base, gated)
     code, messages = gate_exit(
         gated, found, fail_on=options.fail_on, min_pass_rate=options.rules.min_pass_rate
@@ -82,6 +80,12 @@ def run(options: GateOptions) -> int:
     report_missing_references("gate", placeholders, gate.scorer.metrics)
     _warn(messages)
     return code
+
+
+def _nothing_checked(source: str, invalid: Sequence[str]) -> InputError:
+    if invalid:
+        return InputError("\n".join(["no case could be checked:", *invalid]))
+    return InputError(f"{source}: no cases found; expected at least one")
 
 
 def _warn(messages: Iterable[str]) -> None:

@@ -154,7 +154,7 @@ def _print(options: RunOptions, finished: Finished) -> None:
     outcome, progress = finished.outcome, finished.progress
     for metric in outcome.metrics:
         print(_line_of(metric))
-    bad = [one for one in outcome.cases if one.passed < one.runs or one.invalid]
+    bad = [one for one in outcome.cases if one.has_problem]
     for case in bad:
         print(_line_of_case(case))
     for line in lines_of_mocks(outcome.mocks, finished.plan.cases):

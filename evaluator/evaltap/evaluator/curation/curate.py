@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from evaltap.evaluator.cases.evalsets.content import content_hash
 from evaltap.evaluator.cases.identity import CaseKey
@@ -142,7 +143,7 @@ def _case(
             "earlier turns were not recorded, and the recipe requires whole sessions"
         )
     case, used = recorded_case(session, recipe.unit), list[EvalMetric]()
-    labels = sorted({label for one in chosen for label in one.labels})
+    labels = sorted(set(chain.from_iterable(one.labels for one in chosen)))
     if recipe.expect == "inputs":
         case = as_inputs(case)
     elif recipe.expect == "scenario":

@@ -87,7 +87,7 @@ def seen_of_set(cases: Iterable[CaseData], store: StoreReader) -> list[Seen]:
     """
     cases = list(cases)
     origins = [_origin(case) for case in cases]
-    recorded = _recorded(store, {origin for origin in origins if origin})
+    recorded = _recorded(store, set(filter(None, origins)))
     found = []
     for case, origin in zip(cases, origins, strict=True):
         app = (case.get("sessionInput") or {}).get("appName") or ""

@@ -74,13 +74,7 @@ def note_alerts(
     for event in events:
         if not event.part_of:
             streams.setdefault(_key(event), []).append(event)
-    for key, one in known.items():
-        gone = key.watch in measures or (watches and key.watch not in watches)
-        if one.firing and gone and key not in streams:
-            measure = measures.get(key.watch, "")
-            slice_, quantile = json.loads(key.slice), one.quantile
-            ended = Event(key.watch, slice_, "ok", store.now(), quantile=quantile, measure=measure)
-            streams[key] = [ended]
+    streams |= _gone(known, streams.keys(), measures, watches, store.now())
     found = [
         alert for key, many in streams.items() for alert in _new(key, known.get(key), many, store)
     ]
@@ -93,6 +87,25 @@ def note_alerts(
                 "alert_cases",
                 [(one.alert_id, case, one.noted_at) for one in found for case in one.event.cases],
             )
+    return found
+
+
+def _gone(
+    known: Mapping[Key, Standing],
+    seen: Collection[Key],
+    measures: Mapping[str, str],
+    watches: Collection[str],
+    now: datetime,
+) -> dict[Key, list[Event]]:
+    """Return the ends of alarms whose stream or watch is gone."""
+    found = {}
+    for key, one in known.items():
+        is_gone = key.watch in measures or (watches and key.watch not in watches)
+        if one.firing and is_gone and key not in seen:
+            slice_, measure = json.loads(key.slice), measures.get(key.watch, "")
+            found[key] = [
+                Event(key.watch, slice_, "ok", now, quantile=one.quantile, measure=measure)
+            ]
     return found
 
 
@@ -195,7 +208,7 @@ def _new(
     An alarm that is on remains the same alarm if late turns move its beginning.
     """
     rows: list[Alert] = []
-    on, alert_id = known is not None and known.firing, known.alert_id if known else ""
+    on, alert_id = (known.firing, known.alert_id) if known else (False, "")
     turned = [one for one in events if one.status in ("firing", "resolved")]
     for event in turned:
         late = known is not None and event.at is not None and event.at <= known.at

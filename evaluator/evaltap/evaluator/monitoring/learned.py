@@ -341,7 +341,7 @@ class LearnedWatch:
                     steps = days.setdefault(day, [[] for _ in streams])[place]
                     steps += session.steps(learned.longest, at_once=self._at_once)
         for day in sorted(days):
-            if day > self._last_point and day <= min(open_days, default=date.max):
+            if self._last_point < day <= min(open_days, default=date.max):
                 self._points.append(_Point(day, [one.copy() for one in streams]))
                 del self._points[:-MOST_POINTS]
             for stream, steps in zip(streams, days[day], strict=True):

@@ -6,6 +6,7 @@ Calls are aligned with those of the first column: the recorded ones, otherwise t
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Final, Literal, NamedTuple
 
 import orjson
@@ -313,7 +314,7 @@ def _turn(place: int, columns: list[_Column], limits: Limits, *, is_recorded: bo
     user = next((one.turn.user_text for one in columns if one.turn is not None), None)
     same = all(one.is_same for one in ends[1:]) and not any(one.note for one in ends)
     agree = all(len(some) == 1 for some in statuses.values())
-    alike = all(cell and not cell.differs for row in rows for cell in row)
+    alike = all(cell and not cell.differs for cell in chain.from_iterable(rows))
     differs = not (same and agree and alike)
     return TurnBeside(place, user and cut(user, limits.text), rows, tuple(ends), differs)
 

@@ -96,17 +96,7 @@ def print_summary(
             opening = one_line(openings.get(case.name, ""), _OPENING)
             head = f"{shorten(case.name)}  {_verdict(case)}"
             _print_item(out, f"{head}  {opening}".rstrip(), case.reason)
-    differences = [one for one in differences if one.lines]
-    if differences:
-        out.print(
-            Text(
-                "tool calls of these cases: - expected, + made, ! different arguments, > out of order"
-            )
-        )
-    for difference in differences:
-        out.print(Text(shorten(difference.name), style="bold"))
-        for line in difference.lines:
-            out.print(Text(visible(f"  {line}"), style=_COLOURS.get(line[:1], "")))
+    _print_differences([one for one in differences if one.lines], out)
     if summary.unscored:
         out.print(Text("not scored, with reasons", style="italic"))
         for gap in summary.unscored:
@@ -123,6 +113,20 @@ def print_summary(
             ),
             soft_wrap=True,
         )
+
+
+def _print_differences(differences: Sequence[Difference], out: "Console") -> None:
+    from rich.text import Text
+
+    if differences:
+        title = (
+            "tool calls of these cases: - expected, + made, ! different arguments, > out of order"
+        )
+        out.print(Text(title))
+    for difference in differences:
+        out.print(Text(shorten(difference.name), style="bold"))
+        for line in difference.lines:
+            out.print(Text(visible(f"  {line}"), style=_COLOURS.get(line[:1], "")))
 
 
 def _verdict(row: CaseRow) -> str:

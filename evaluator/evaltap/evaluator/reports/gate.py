@@ -60,9 +60,10 @@ def _table(gate: Gate, results: Sequence[GateResult], title: str) -> Table:
         unchecked = len(found) - sum(counts)
         shown = [f"{count:,}" for count in (*counts, unchecked)]
         if threshold is None:
-            shown[:2] = "-", "-"
-        cells = ("informs" if threshold is None else f"{threshold:.2f}", *shown, mean)
-        table.add_row(Text(name), *cells)
+            needed, shown[:2] = "informs", ["-", "-"]
+        else:
+            needed = f"{threshold:.2f}"
+        table.add_row(Text(name), needed, *shown, mean)
     return table
 
 

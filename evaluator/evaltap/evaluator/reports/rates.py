@@ -1,26 +1,24 @@
 """Rates of all traffic as a table on a terminal."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from evaltap.evaluator.analysis.estimates.rates import SliceRate
 from evaltap.evaluator.analysis.stats.estimate import Estimate
 from evaltap.evaluator.reports.safe_text import visible
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 NARROW: Final = 80
 """The width of a table without a terminal."""
 DIGEST_WIDTH: Final = 8
 
 
-def print_rates(rates: Sequence[SliceRate], by: Sequence[str], out: "Console") -> None:
+def print_rates(rates: Sequence[SliceRate], by: Sequence[str], out: Console) -> None:
     """Print a row for each slice and metric version."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
     if not rates:
         return
     names = _names(rates)

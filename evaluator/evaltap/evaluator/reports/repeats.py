@@ -4,7 +4,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from evaltap.evaluator.analysis.stats.estimate import mean_of_cases
 from evaltap.evaluator.analysis.stats.rate import (
@@ -17,9 +22,6 @@ from evaltap.evaluator.reports.safe_text import visible
 from evaltap.evaluator.reports.summary import score_scope
 from evaltap.evaluator.store.database import sql
 from evaltap.evaluator.store.queries import StoreReader
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +112,8 @@ def _pass_k(
     )
 
 
-def print_pass_k(rows: Sequence[PassK], out: "Console") -> None:
+def print_pass_k(rows: Sequence[PassK], out: Console) -> None:
     """Print the table; rows without enough runs state how many are needed."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
     title = "k trials: at least one passes (pass@k), all pass (pass^k: unbiased, and (c/n)^k)"
     table = Table(box=box.SIMPLE, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("metric", no_wrap=True)
@@ -139,15 +137,13 @@ def print_pass_k(rows: Sequence[PassK], out: "Console") -> None:
         )
     out.print(Text(title), soft_wrap=True)
     out.print(table, crop=False)
-    if any(row.pass_at for row in rows if row.metric_name):
+    named = [(row, row.pass_at) for row in rows if row.metric_name and row.pass_at]
+    if named:
         out.print(Text("95 % intervals, over cases: pass@k, pass^k"))
-    for row in rows:
-        if row.metric_name and row.pass_at:
-            version = f" {visible(row.version)}" if row.version else ""
-            ends = f"{_interval(row.pass_at)}, {_interval(row.pass_hat)}"
-            out.print(
-                Text(f"  {visible(row.metric_name)}{version}, k {row.k}: {ends}"), soft_wrap=True
-            )
+    for row, pass_at in named:
+        name = " ".join(filter(None, (row.metric_name, row.version)))
+        ends = f"{_interval(pass_at)}, {_interval(row.pass_hat)}"
+        out.print(Text(f"  {visible(name)}, k {row.k}: {ends}"), soft_wrap=True)
 
 
 def _interval(rate: Rate | None) -> str:

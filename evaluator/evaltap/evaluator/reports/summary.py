@@ -284,14 +284,15 @@ def exit_code(
         return BELOW_THE_BAR
     if not allow_crashes and any(one.crashed for one in metrics):
         return BELOW_THE_BAR
-    incomplete = not metrics or None in holds
-    if fail_on is not FailOn.FAILED:
-        incomplete |= any(one.errors for one in metrics)
-    if fail_on is FailOn.NOT_EVALUATED:
-        incomplete |= any(one.not_evaluated for one in metrics) or not any(
-            one.passed for one in metrics
-        )
-    return INCOMPLETE if incomplete else PASSED
+    return INCOMPLETE if None in holds or _is_incomplete(metrics, fail_on) else PASSED
+
+
+def _is_incomplete(metrics: Sequence[MetricCounts], fail_on: FailOn) -> bool:
+    if not metrics or (fail_on is not FailOn.FAILED and any(one.errors for one in metrics)):
+        return True
+    if fail_on is not FailOn.NOT_EVALUATED:
+        return False
+    return any(one.not_evaluated for one in metrics) or not any(one.passed for one in metrics)
 
 
 def summarise(

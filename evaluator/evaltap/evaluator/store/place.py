@@ -10,15 +10,12 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 import duckdb
 
-from evaltap.evaluator.store.errors import StorageError, StoreError
+from evaltap.evaluator.store.errors import StorageError
 from evaltap.schemas.files.private import private_file
-
-if TYPE_CHECKING:
-    from obstore.store import ObjectStore
 
 _URL: Final = re.compile(r"s3:/+([^/]+)/*(.*)")
 
@@ -65,7 +62,11 @@ class Place(Protocol):
 def place_of(path: Path) -> Place:
     """Return the place that a path names; as a Path, `s3://bucket/prefix` has one slash less."""
     found = _URL.fullmatch(path.as_posix())
-    return Folder(path) if found is None else Bucket(found[1], found[2])
+    if found is None:
+        return Folder(path)
+    from evaltap.evaluator.store.bucket import Bucket  # an optional package: obstore
+
+    return Bucket(found[1], found[2])
 
 
 class Folder:
@@ -138,84 +139,4 @@ class Folder:
         except OSError as error:
             raise StorageError(
                 f"{self._path / name}: cannot be written ({error.strerror or error})"
-            ) from None
-
-
-class Bucket:
-    """A prefix of an S3 bucket; its objects are written as a whole."""
-
-    renames = False
-
-    def __init__(self, bucket: str, prefix: str) -> None:
-        self.root = f"s3://{bucket}/{prefix}".rstrip("/") + "/"
-        self._made: ObjectStore | None = None
-
-    def __str__(self) -> str:
-        return self.root.rstrip("/")
-
-    def let_in(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Register the client with a connection."""
-        from obstore.fsspec import FsspecStore  # an optional package
-
-        connection.register_filesystem(FsspecStore("s3"))
-
-    def sizes(self) -> Mapping[str, int]:
-        """Return the size in bytes of each object."""
-        import obstore  # an optional package, here and below
-
-        with self._reaching():
-            return {one["path"]: one["size"] for some in obstore.list(self._store) for one in some}
-
-    def read(self, name: str) -> bytes | None:
-        """Return a small object; None if there is none."""
-        import obstore
-
-        with self._reaching():
-            try:
-                return bytes(obstore.get(self._store, name).bytes())
-            except FileNotFoundError:
-                return None
-
-    def write(self, name: str, content: bytes) -> None:
-        """Replace an object."""
-        import obstore
-
-        with self._reaching():
-            obstore.put(self._store, name, content)
-
-    def prepare(self, name: str) -> None:
-        """Do nothing: a bucket has no folders."""
-
-    def settle(self, name: str) -> int:
-        """Return the size of an object, which is stored if it exists."""
-        import obstore
-
-        with self._reaching():
-            return int(obstore.head(self._store, name)["size"])
-
-    def delete(self, name: str) -> None:
-        """Delete an object, which need not exist."""
-        import obstore
-
-        with self._reaching(), suppress(FileNotFoundError):
-            obstore.delete(self._store, name)
-
-    @property
-    def _store(self) -> "ObjectStore":
-        if self._made is None:
-            from obstore.store import from_url  # an optional package
-
-            self._made = from_url(self.root)
-        return self._made
-
-    @contextmanager
-    def _reaching(self) -> Iterator[None]:
-        from obstore.exceptions import BaseError  # an optional package
-
-        try:
-            yield
-        except BaseError as error:
-            first = str(error).splitlines()[0]
-            raise StoreError(
-                f"{self}: cannot be reached ({first}); check its name and the variables AWS_..."
             ) from None

@@ -52,18 +52,19 @@ def _calls(turn: CaseData) -> Iterator[RecordedCall]:
     tools = [one for one in turn.get("tools") or () if isinstance(one, dict)]
     parents = {one["parentId"] for one in tools if one.get("parentId")}
     for tool in tools:
-        error, duration = tool.get("error"), tool.get("durationMs")
+        name = tool.get("name") or ""
+        error, duration = tool.get("error") or {}, tool.get("durationMs")
         yield RecordedCall(
-            name=tool.get("name") or "",
+            name=name,
             arguments=arguments_of(tool.get("arguments")),
             result=tool.get("result"),
             error=_message(error) if error else None,
-            error_type=(error or {}).get("type") or "",
+            error_type=error.get("type") or "",
             seconds=duration / 1000 if isinstance(duration, int | float) else None,
             problem=_problem(tool),
             id=tool.get("id") or "",
             parent=tool.get("parentId") or "",
-            delegates=tool.get("id") in parents or (tool.get("name") or "").startswith(_HANDS_OVER),
+            delegates=tool.get("id") in parents or name.startswith(_HANDS_OVER),
         )
 
 

@@ -131,9 +131,9 @@ class _Inference:
             return
         if recorded:
             raise CaseFailed("actualConversation is only supported in trace mode")
-        if written and case.conversation_scenario is not None:
-            raise CaseFailed("conversation and conversationScenario cannot both be given")
         if case.conversation_scenario is not None:
+            if written:
+                raise CaseFailed("conversation and conversationScenario cannot both be given")
             await self._scenario(case, result)
             return
         if not written:

@@ -88,12 +88,14 @@ def read_span(span: Span, logs: Sequence[LogRecord] = ()) -> Reading | None:
     for reading in readings:
         drop_empty_ids(reading)
     merged = merge(readings)
-    if merged is not None and merged.kind == "model" and merged.output is not None:
+    if merged is None:
+        return None
+    if merged.kind == "model" and merged.output is not None:
         merged.output = tuple(without_fragments(merged.output))
-    if merged is not None and merged.kind in ("model", "run", "agent"):
+    if merged.kind in ("model", "run", "agent"):
         merged.input = merged.input and with_answers_apart(merged.input)
         merged.output = merged.output and with_answers_apart(merged.output)
-    if merged is not None and merged.repair is not None:
+    if merged.repair is not None:
         merged.repair(merged)
     return merged
 

@@ -137,11 +137,11 @@ def classify(attributes: Mapping[str, object]) -> Kind | None:
         return "tool"
     if RESPONSE_MODEL in attributes or RESPONSE_ID in attributes:
         return "model"
-    if isinstance(operation, str) and REQUEST_MODEL in attributes and AGENT_NAME not in attributes:
+    if not isinstance(operation, str):
+        return None
+    if REQUEST_MODEL in attributes and AGENT_NAME not in attributes:
         return "model"
-    if isinstance(operation, str) and (AGENT_NAME in attributes or CONVERSATION_ID in attributes):
-        return "run"
-    return None
+    return "run" if AGENT_NAME in attributes or CONVERSATION_ID in attributes else None
 
 
 def content_value(value: object) -> Evidence | None:

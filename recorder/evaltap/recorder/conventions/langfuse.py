@@ -77,7 +77,7 @@ class Langfuse:
         reading = Reading(self.name, session_id=session_id, user_id=user_id)
         if session_id is None:
             stated = (decode(attributes.get(name)).value for name in SESSION_METADATA)
-            reading.session_id = next((text(value) for value in stated if text(value)), None)
+            reading.session_id = next(filter(None, map(text, stated)), None)
         reading.kind = _kind(span)
         if reading.kind == "model":
             _read_model(reading, attributes)

@@ -86,7 +86,7 @@ class Message:
         media = self.media
         if not parts:
             return Evidence("", media=media) if media and not self.answers else None
-        flaw: Flaw | None = next((part.flaw for part in parts if part.flaw), None)
+        flaw: Flaw | None = next(filter(None, (part.flaw for part in parts)), None)
         words = [part.content for part in parts if part.content is not None]
         if flaw or not words:
             return Evidence(None, flaw, media)

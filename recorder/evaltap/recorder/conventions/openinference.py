@@ -78,8 +78,7 @@ class OpenInference:
             self.name,
             kind=kind,
             agent_name=first_text(attributes, "agent.name") or _named_agent(metadata),
-            session_id=first_text(attributes, "session.id")
-            or (first_text(metadata, *SESSION_METADATA) if isinstance(metadata, dict) else None),
+            session_id=first_text(attributes, "session.id") or _session_in(metadata),
             user_id=first_text(attributes, "user.id"),
         )
         if kind == "model" and span.scope == ADK_SCOPE and span.name.startswith("invoke_agent"):
@@ -93,13 +92,15 @@ class OpenInference:
             if kind == "agent" and reading.agent_name is None:
                 reading.agent_name = agent_in_name(span.name)
             _read_run(reading, attributes)
-        elif kind == "guardrail":
-            pass
         elif stated.upper() == "RETRIEVER" and isinstance(attributes.get(INPUT_VALUE), str):
             reading.user = Evidence(attributes[INPUT_VALUE])
-        else:
+        elif kind != "guardrail":
             reading.user = question_of(decode(attributes.get(PROMPT_VARIABLES)).value)
         return reading
+
+
+def _session_in(metadata: object) -> str | None:
+    return first_text(metadata, *SESSION_METADATA) if isinstance(metadata, dict) else None
 
 
 def _corrected(kind: Kind, span: Span) -> Kind:

@@ -7,6 +7,7 @@ From 0.6x on its model spans carry the GenAI attributes, which the GenAI dialect
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from evaltap.recorder.conventions.call_arguments import take_arguments
 from evaltap.recorder.conventions.chain_values import question_of, structured_answer
@@ -60,11 +61,7 @@ class Traceloop:
         attributes = span.attributes
         prompts = gather(attributes, PROMPT)
         completions = gather(attributes, COMPLETION)
-        if (
-            not prompts
-            and not completions
-            and not any(key.startswith("traceloop.") or key == REQUEST_TYPE for key in attributes)
-        ):
+        if not prompts and not completions and not _is_marked(attributes):
             return None
         reading = Reading(self.name, kind=_kind(attributes, bool(prompts or completions)))
         reading.session_id = first_text(
@@ -74,7 +71,7 @@ class Traceloop:
         reading.agent_name = first_text(attributes, f"{ASSOCIATION}lc_agent_name")
         reading.input = _messages(prompts)
         reading.output = _messages([entry for entry in completions if not _is_unread(entry)])
-        functions = [found for one in completions if (found := one.child("function_call"))]
+        functions = [*filter(None, (one.child("function_call") for one in completions))]
         if functions and reading.output is None:
             reading.repair = partial(_add_calls, tuple(map(_call, functions)))
         if reading.kind == "model":
@@ -87,6 +84,10 @@ class Traceloop:
         if span.scope == FLATTENING_SCOPE:
             reading.flattens_agents = True
         return reading
+
+
+def _is_marked(attributes: Mapping[str, object]) -> bool:
+    return any(key.startswith("traceloop.") or key == REQUEST_TYPE for key in attributes)
 
 
 def _kind(attributes: Mapping[str, object], indexed: bool) -> Kind | None:
@@ -210,19 +211,23 @@ def _read_run(reading: Reading, span: Span) -> None:
         metadata = value.get("metadata") if isinstance(value, dict) else None
         if reading.session_id is None and isinstance(metadata, dict):
             reading.session_id = first_text(metadata, *SESSION_PROPERTIES)
-        inputs = value.get("inputs", value) if isinstance(value, dict) else value
+        inputs = _held(value, "inputs")
         messages = inputs.get("messages") if isinstance(inputs, dict) else inputs
         spoken = read_messages(messages) if isinstance(messages, list) else ()
         reading.user = last_user_text(spoken) or question_of(inputs)
         reading.user_fallback = _only_text(inputs)
     left = _entity(attributes, ENTITY_OUTPUT)
     if left is not None:
-        value = left.value
-        outputs = value.get("outputs", value) if isinstance(value, dict) else value
+        outputs = _held(left.value, "outputs")
         messages = outputs.get("messages") if isinstance(outputs, dict) else None
         if isinstance(messages, list):
             reading.final = structured_answer(outputs) or closing_text(read_messages(messages))
         reading.final_fallback = _only_text(outputs)
+
+
+def _held(value: Any, key: str) -> Any:
+    """Return what a wrapper holds under a key; other values unchanged."""
+    return value.get(key, value) if isinstance(value, dict) else value
 
 
 def _only_text(value: object) -> Evidence | None:

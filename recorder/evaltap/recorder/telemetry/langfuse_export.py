@@ -102,8 +102,7 @@ def of_trace(document: Mapping[str, object], *, scope: str = SCOPE) -> Iterator[
     found = [_camel(one) for one in rows if isinstance(one, Mapping)]
     ids = {one["id"] for one in found}
     trace_id = identifier(trace.get("id") or next((one["traceId"] for one in found), ""), 32)
-    roots = [one for one in found if one.get("parentObservationId") not in ids]
-    alone = roots[0] if len(roots) == 1 and str(roots[0].get("type")).upper() in _RUNS else None
+    alone = _sole_run([one for one in found if one.get("parentObservationId") not in ids])
     about = texts(
         {
             "langfuse.trace.input": trace.get("input"),
@@ -113,11 +112,7 @@ def of_trace(document: Mapping[str, object], *, scope: str = SCOPE) -> Iterator[
         }
     )
     if alone is None:
-        span = {
-            "name": trace.get("name") or _first("traceName", *found) or "",
-            "startTime": trace.get("timestamp") or min(_times(found, "startTime"), default=None),
-            "endTime": max(_times(found, "endTime"), default=None) or trace.get("endTime"),
-        }
+        span = _whole(trace, found)
         attributes = {"langfuse.observation.type": "span", **about}
         yield _entry(span, trace_id, identifier(f"trace {trace_id}", 16), "", attributes, scope)
     top = "" if alone is not None else identifier(f"trace {trace_id}", 16)
@@ -126,6 +121,24 @@ def of_trace(document: Mapping[str, object], *, scope: str = SCOPE) -> Iterator[
         above = identifier(parent, 16) if parent in ids else top
         attributes = _attributes(one) | (about if one is alone else {})
         yield _entry(one, trace_id, identifier(one["id"], 16), above, attributes, scope)
+
+
+def _sole_run(roots: Sequence[Mapping[str, object]]) -> Mapping[str, object] | None:
+    """Return the only root if it is the run."""
+    if len(roots) != 1 or str(roots[0].get("type")).upper() not in _RUNS:
+        return None
+    return roots[0]
+
+
+def _whole(
+    trace: Mapping[str, object], found: Sequence[Mapping[str, object]]
+) -> Mapping[str, object]:
+    """Return a trace as an observation of its own."""
+    return {
+        "name": trace.get("name") or _first("traceName", *found) or "",
+        "startTime": trace.get("timestamp") or min(_times(found, "startTime"), default=None),
+        "endTime": max(_times(found, "endTime"), default=None) or trace.get("endTime"),
+    }
 
 
 def _times(rows: Iterable[Mapping[str, object]], key: str) -> Iterator[str]:

@@ -41,6 +41,10 @@ def rows_of_columns(document: Mapping[str, object]) -> list[object] | None:
     if isinstance(split, list) and isinstance(rows, list):
         titles = [*map(str, split)]
         return [dict(zip(titles, row, strict=False)) for row in rows if isinstance(row, list)]
+    return _rows_of_frame(document)
+
+
+def _rows_of_frame(document: Mapping[str, object]) -> list[object] | None:
     if len(document) < _FRAME or not all(isinstance(one, Mapping) for one in document.values()):
         return None
     index = mapping(next(iter(document.values())))

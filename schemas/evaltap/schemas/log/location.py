@@ -57,8 +57,8 @@ def parse_log_location(text: str) -> LogLocation:
             "a log URL must not contain a user or password; set EVALTAP_KAFKA_SASL_PLAIN_USERNAME and"
             " EVALTAP_KAFKA_SASL_PLAIN_PASSWORD instead"
         )
-    brokers = tuple(broker for broker in parts.netloc.split(",") if broker)
-    topics = tuple(topic for topic in parts.path.strip("/").split(",") if topic)
+    brokers = tuple(filter(None, parts.netloc.split(",")))
+    topics = tuple(filter(None, parts.path.strip("/").split(",")))
     if not brokers or not topics or any("/" in topic for topic in topics):
         raise ConfigurationError(f"log {text!r}: names no broker or no topic; expected {FORM}")
     if parts.fragment or text.endswith("#"):

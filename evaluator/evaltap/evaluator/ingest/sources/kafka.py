@@ -8,7 +8,11 @@ import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
+
+from kafka import KafkaConsumer
+from kafka.errors import CorruptRecordError, KafkaError
+from kafka.structs import TopicPartition
 
 from evaltap.evaluator.ingest.sources.base import (
     BATCH_BYTES,
@@ -31,10 +35,6 @@ from evaltap.evaluator.ingest.topics.clients import (
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.log.kafka_settings import kafka_settings
 from evaltap.schemas.log.location import KafkaLocation
-
-if TYPE_CHECKING:
-    from kafka.structs import TopicPartition
-
 
 T = TypeVar("T")
 
@@ -73,8 +73,6 @@ class KafkaSource:
         to_end: bool = False,
         timeout_seconds: float = 10.0,
     ) -> None:
-        from kafka.errors import KafkaError
-
         self._location = location
         self._partitions = None if partitions is None else frozenset(partitions)
         self._timeout_seconds = timeout_seconds
@@ -106,8 +104,6 @@ class KafkaSource:
 
     def _connect(self) -> Any:
         """Return a client without assigned partitions; raise KafkaError if no broker answers."""
-        from kafka import KafkaConsumer
-
         return create_client(
             KafkaConsumer,
             {
@@ -195,8 +191,6 @@ class KafkaSource:
 
     def _skip_unreadable(self, error: Exception, next_offsets: dict[Partition, int]) -> list[str]:
         """Skip records that the client cannot unpack, with a new client; return a message for each range."""
-        from kafka.structs import TopicPartition
-
         reports = []
         positions = {TopicPartition(*one): self._next[one] for one in self._known}
         for place, (first, behind) in unreadable_ranges(self._connect, positions).items():
@@ -221,8 +215,6 @@ class KafkaSource:
         To the client, a recreated topic is a truncated log: it continues at the new end.  Its position is
         ahead after records that it does not return: transaction markers and aborted records.
         """
-        from kafka.structs import TopicPartition
-
         reports = []
         for partition, expected in self._next.items():
             place = TopicPartition(*partition)
@@ -273,8 +265,6 @@ class KafkaSource:
 
     def behind(self) -> Collection[Partition]:
         """Return the partitions that hold records which `poll` has not returned yet."""
-        from kafka.errors import KafkaError
-
         try:
             return self._unread()
         except KafkaError:
@@ -282,8 +272,6 @@ class KafkaSource:
             return self._known.union(Partition(topic, 0) for topic in self._location.topics)
 
     def _is_behind(self) -> bool:
-        from kafka.errors import KafkaError
-
         try:
             behind = bool(self._unread())
             self._silent_since = None
@@ -312,8 +300,6 @@ class KafkaSource:
 
     def _retried(self, ask: Callable[[], T]) -> T:
         """Return the brokers' answer, retrying while brokers fail or elect leaders."""
-        from kafka.errors import KafkaError
-
         try:
             return retry_transient(ask, SILENT_SECONDS)
         except KafkaError as error:
@@ -327,8 +313,6 @@ class KafkaSource:
 
     def pause(self, partitions: Collection[Partition]) -> None:
         """Stop fetching these partitions, and resume all others."""
-        from kafka.structs import TopicPartition
-
         self._consumer.resume(*self._consumer.paused())
         self._consumer.pause(*(TopicPartition(topic, number) for topic, number in partitions))
 
@@ -338,8 +322,6 @@ class KafkaSource:
 
     def _places(self) -> list[Any]:
         """Return the partitions of the topics; raise KafkaError if no broker answers."""
-        from kafka.structs import TopicPartition
-
         return [
             TopicPartition(topic, number)
             for topic in self._location.topics
@@ -363,8 +345,6 @@ class KafkaSource:
 
         Without `to_end`, brokers that do not answer are ignored until the next refresh.
         """
-        from kafka.errors import KafkaError
-
         self._refresh_at = time.monotonic() + REFRESH_SECONDS
         try:
             places = self._retried(self._places) if self._to_end else self._places()
@@ -399,11 +379,11 @@ PROBE_MS: Final = 5_000
 class _Client(Poller, Protocol):
     """What is used of `KafkaConsumer`."""
 
-    def end_offsets(self, places: Sequence["TopicPartition"]) -> Mapping["TopicPartition", int]: ...
+    def end_offsets(self, places: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]: ...
 
-    def assign(self, places: Sequence["TopicPartition"]) -> None: ...
+    def assign(self, places: Sequence[TopicPartition]) -> None: ...
 
-    def seek(self, place: "TopicPartition", offset: int) -> None: ...
+    def seek(self, place: TopicPartition, offset: int) -> None: ...
 
     def close(self) -> None: ...
 
@@ -417,14 +397,12 @@ def is_unreadable(error: Exception) -> bool:
 
     A missing codec does not count: once it is installed, the records can be read.
     """
-    from kafka.errors import CorruptRecordError, KafkaError
-
     return isinstance(error, CorruptRecordError) or not isinstance(error, KafkaError)
 
 
 def unreadable_ranges(
-    connect: Connect, positions: Mapping["TopicPartition", int]
-) -> dict["TopicPartition", tuple[int, int]]:
+    connect: Connect, positions: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, tuple[int, int]]:
     """Return the partitions whose next record cannot be unpacked, with the range of unreadable offsets.
 
     The end of a range is the next readable offset.  Other errors of the client are raised.
@@ -438,7 +416,7 @@ def unreadable_ranges(
     }
 
 
-def _next_readable(connect: Connect, place: "TopicPartition", unreadable: int, end: int) -> int:
+def _next_readable(connect: Connect, place: TopicPartition, unreadable: int, end: int) -> int:
     """Return the first readable offset after `unreadable`, or `end` if there is none."""
     step = 1
     while (readable := min(unreadable + step, end)) < end and not _reads(connect, place, readable):
@@ -452,7 +430,7 @@ def _next_readable(connect: Connect, place: "TopicPartition", unreadable: int, e
     return readable
 
 
-def _reads(connect: Connect, place: "TopicPartition", offset: int) -> bool:
+def _reads(connect: Connect, place: TopicPartition, offset: int) -> bool:
     """Return whether the record at an offset can be unpacked; no answer counts as readable."""
     with closing(connect()) as client:
         client.assign([place])

@@ -236,8 +236,9 @@ def _quoted(word: str) -> str:
 
 def _of_runs(reader: StoreReader, lines: Sequence[RunLine], request: PageRequest) -> ComparePage:
     by_id = {line.run.run_id: line for line in lines}
-    a = by_id.get(request["a"] or (lines[1].run.run_id if len(lines) > 1 else ""))
-    b = by_id.get(request["b"] or (lines[0].run.run_id if lines else ""))
+    newest = [*by_id][:2]
+    a = by_id.get(request["a"] or next(iter(newest[1:]), ""))
+    b = by_id.get(request["b"] or next(iter(newest), ""))
     page = ComparePage(tuple(lines), a, b)
     if a is None or b is None:
         wrong = next(

@@ -178,8 +178,8 @@ def _graded(
     head: Mapping[CaseKey, Counts],
     rules: Rules,
 ) -> MetricChange:
-    both = [key for key in base if key in head and base[key].scores and head[key].scores]
-    scores = [(base[key].scores, head[key].scores) for key in both]
+    both = ((base[key].scores, head[key].scores) for key in base if key in head)
+    scores = [pair for pair in both if all(pair)]
     undecided = _missing(base, head)
     p_value = p_improvement = None
     single = all(len(one) == len(other) == 1 for one, other in scores)
@@ -193,20 +193,23 @@ def _graded(
         p_improvement = shift_p_value([(b, a) for a, b in scores], level=rules.alpha)
     means = [(fmean(one), fmean(other)) for one, other in scores]
     drop = mean_score([one - other for one, other in means])
-    sides = [
+    base_totals, head_totals = (
         Totals(
             mean_score([mean[place] for mean in means]),
             sum(len(pair[place]) for pair in scores),
-            sum(counts.missing for counts in cases.values()),
+            _missing_in(cases),
         )
         for place, cases in enumerate((base, head))
-    ]
-    base_totals, head_totals = sides
+    )
     return MetricChange(
         name, True, decides, base_totals, head_totals, drop.value, drop.interval, p_value, p_improvement,
         None,
         undecided=tuple(undecided),
     )  # fmt: skip
+
+
+def _missing_in(cases: Mapping[CaseKey, Counts]) -> int:
+    return sum(counts.missing for counts in cases.values())
 
 
 def mean_score(values: Sequence[float]) -> Rate:

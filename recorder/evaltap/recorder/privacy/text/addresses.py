@@ -35,6 +35,11 @@ def addresses(text: str, lower: str) -> Iterator[Address]:
             yield *match.span(), f"{_RE.dots.sub('.', match[1])}@{host}".casefold()
 
 
+def _is_code(local: str, after: str) -> bool:
+    """Return whether a name before the sign is code, or the user of a Git remote."""
+    return local in _WORDS.code and (local != "git" or after in (":", "/"))
+
+
 def _around(text: str, sign: re.Match[str]) -> Iterator[Address]:
     name = _RE.local.match(text[max(0, sign.start() - 256) : sign.start()][::-1])
     host = _RE.host.match(text, sign.end())
@@ -57,8 +62,6 @@ def _around(text: str, sign: re.Match[str]) -> Iterator[Address]:
         if local == "password" and text[sign.start() - 9 : sign.start() - 8] == ":":
             return  # `https://user:password@host`
         local = local.lstrip("'*`{|}.#!$^~-")
-    if not local or (
-        local in _WORDS.code and (local != "git" or text[end : end + 1] in (":", "/"))
-    ):
+    if not local or _is_code(local, text[end : end + 1]):
         return
     yield sign.start() - len(local), end, f"{local}@{place}".casefold()

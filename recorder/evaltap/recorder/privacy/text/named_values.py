@@ -176,11 +176,7 @@ def _after_quoted(text: str, start: int, end: int, *, token: bool) -> tuple[bool
         if (match := getattr(_RE, name).match(text, end)) is not None:
             return True, read_value(text, match.end(), token=token, sure=True)
     if in_tuple and (match := _RE.tuple.match(text, end)) is not None:
-        span = read_value(text, match.end(), token=token, sure=True)
-        # Of many names in a row none is the value of another.
-        is_pair = text[start - 2] in "([" and text[match.end(1) :][:1] in (")", "]")
-        is_value = span is not None and (is_pair or is_mixed(text[slice(*span)]))
-        return True, span if is_value else None
+        return True, _in_tuple(text, start, match, token=token)
     if (match := _RE.held.match(text, end)) is not None:
         return True, inside(match, token)
     first = max(0, start - 300)
@@ -190,6 +186,13 @@ def _after_quoted(text: str, start: int, end: int, *, token: bool) -> tuple[bool
         text, first, start
     )
     return (False, None) if match is None else (True, match.span(1))
+
+
+def _in_tuple(text: str, start: int, match: re.Match[str], *, token: bool) -> Span | None:
+    """Return the value behind a name in a tuple; of many names in a row none is the value of another."""
+    span = read_value(text, match.end(), token=token, sure=True)
+    is_pair = text[start - 2] in "([" and text[match.end(1) :][:1] in (")", "]")
+    return span if span is not None and (is_pair or is_mixed(text[slice(*span)])) else None
 
 
 def _aligned(text: str, start: int, end: int, *, token: bool) -> tuple[bool, Span | None]:

@@ -50,6 +50,10 @@ def _is_flat(value: object) -> bool:
     return "resultData" in first and isinstance(first["resultData"], str)
 
 
+_BROKEN = ("crashed", "error")
+"""How an execution ends that failed."""
+
+
 def _whole(execution: object) -> JsonObject:
     """Return an execution with its data as objects."""
     one = dict(mapping(execution))
@@ -90,24 +94,28 @@ def _runs_of(execution: object) -> JsonObject | None:
 def _conversation(execution: JsonObject) -> Conversation:
     runs = _ordered(_runs_of(execution) or {})
     items = [item for _, run in runs for item in _items(run, "main")]
-    # A webhook has the caller's data in `body`.
-    given = (held for item in items for held in (item, mapping(item.get("body"))))
-    texts = (_words(held.get(key)) for held in given for key in _ASKED)
-    asked = next(filter(None, texts), None)
     sessions = (_words(item.get("sessionId")) for item in items)
-    messages = [Message(role="user", text=asked, time_ns=_time(runs[0][1]) if runs else 0)]
+    messages = [
+        Message(role="user", text=_question(items), time_ns=_time(runs[0][1]) if runs else 0)
+    ]
     agents = _agents(run for _, run in runs)
     for name, run in runs:
         messages += _messages(name, run, is_agent=name in agents or not agents)
     failure = _failure(execution["data"]["resultData"].get("error"))
-    if failure is None and execution.get("status") in ("crashed", "error"):
-        failure = Failure(str(execution["status"]))
+    broken = Failure(str(execution["status"])) if execution.get("status") in _BROKEN else None
     return Conversation(
         framework=NAME,
         session_id=next(filter(None, sessions), None) or _identity(execution),
         messages=sorted(messages, key=lambda message: message.time_ns),
-        failure=failure,
+        failure=failure or broken,
     )
+
+
+def _question(items: Iterable[JsonObject]) -> str | None:
+    """Return what the user asked; a webhook has the caller's data in `body`."""
+    given = (held for item in items for held in (item, mapping(item.get("body"))))
+    texts = (_words(held.get(key)) for held in given for key in _ASKED)
+    return next(filter(None, texts), None)
 
 
 def _ordered(by_node: JsonObject) -> list[tuple[str, JsonObject]]:

@@ -9,7 +9,7 @@ that a later one continues are only counted, not read again.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, takewhile
+from itertools import chain, filterfalse, takewhile
 from typing import Final
 
 from evaltap.recorder.conventions import messages as said
@@ -204,27 +204,20 @@ def _call(record: Mapping[str, object]) -> _ModelCall | None:
     """Return the model call of a record: a request and its response, side by side or in a wrapper."""
     request, response = _request_in(record), _response_in(record)
     given = read_request(_request_of(request))
-    text = next((response[key] for key in _ANSWERS if isinstance(response.get(key), str)), None)
     error = record.get("errorCode") or mapping(response.get("error")).get("message")
     if not any(one.role == "user" for one in given) or not (response or error):
         return None
     if given[-1].role == "assistant":
         return None  # a whole conversation
-    answered = [
-        one
-        for one in read_response(mapping(response.get("output")).get("message", response))
-        if one.role == "assistant" and (one.text is not None or one.calls)
-    ]
-    if not answered and text is not None:
-        answered = [*read_messages(text, role="assistant")]
+    answered = _answered(response)
     if not answered and not error:
         return None  # an embedding, or a form that is not known
     system = read_messages(request.get("system", request.get("instructions")), role="system")
     model = record.get("modelId") or response.get("model") or request.get("model")
     return _ModelCall(
-        asked=tuple(one for one in given if one.role not in _SYSTEM),
+        asked=tuple(filterfalse(_is_system, given)),
         answered=tuple(answered),
-        system=(*system, *(one for one in given if one.role in _SYSTEM)),
+        system=(*system, *filter(_is_system, given)),
         model=word(model),
         tokens=_tokens(mapping(response.get("usage")) or _logged(record)),
         failure=Failure(None, error) if isinstance(error, str) else None,
@@ -267,6 +260,20 @@ def _logged(record: Mapping[str, object]) -> Mapping[str, object]:
         f"{side}Tokens": mapping(record.get(side)).get(f"{side}TokenCount")
         for side in ("input", "output")
     }
+
+
+def _is_system(message: said.Message) -> bool:
+    return message.role in _SYSTEM
+
+
+def _answered(response: Mapping[str, object]) -> Sequence[said.Message]:
+    found = [
+        one
+        for one in read_response(mapping(response.get("output")).get("message", response))
+        if one.role == "assistant" and (one.text is not None or one.calls)
+    ]
+    text = next((response[key] for key in _ANSWERS if isinstance(response.get(key), str)), None)
+    return read_messages(text, role="assistant") if not found and text is not None else found
 
 
 def _request_in(record: Mapping[str, object]) -> Mapping[str, object]:

@@ -141,8 +141,9 @@ def metadata(case: CaseData, set_name: str, turn: int | None = None) -> dict[str
 def omitted_parts(case: CaseData, form: str = "") -> list[str]:
     """Return the names of the parts of a case that a format, rows unless it is adk, cannot represent."""
     form = form if form in _OF_CASES else ""
-    turns = [*filter(None, chain.from_iterable(pairs_of(case)))]
-    expected = [turn for turn, _ in pairs_of(case) if turn]
+    pairs = pairs_of(case)
+    turns = [*filter(None, chain.from_iterable(pairs))]
+    expected = [*filter(None, (turn for turn, _ in pairs))]
     names = [name for name in _OF_CASES[form] if case.get(name)]
     names += [name for name in _OF_TURNS[form] if any(turn.get(name) for turn in expected)]
     messages = [turn.get(name) or {} for turn in turns for name in _MESSAGES]

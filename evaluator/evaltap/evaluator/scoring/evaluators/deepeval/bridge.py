@@ -15,7 +15,7 @@ import orjson
 
 from evaltap.evaluator.cases.costs import cost_of
 from evaltap.evaluator.cases.json_path import follow
-from evaltap.evaluator.cases.turn import Turn, absent_state
+from evaltap.evaluator.cases.turn import ToolCall, Turn, absent_state
 from evaltap.evaluator.scoring.contract.errors import MetricError
 from evaltap.evaluator.scoring.contract.named import load_object
 from evaltap.schemas.text import did_you_mean_one_of
@@ -133,15 +133,22 @@ def turn_fields(
     calls = [call for call in turn.tools if call]
     if not turn.lacks("tools"):
         fields["tools_called"] = [*map(_call, calls)]
-        found = [call for call in calls if call.get("name") in retrieval_tools]
-        if retrieval_tools and not any(absent_state(call, "result") for call in found):
-            fields["retrieval_context"] = [_text(call.get("result")) for call in found]
+        if (found := _retrieved(calls, retrieval_tools)) is not None:
+            fields["retrieval_context"] = found
     if "tools" in expected.data and not expected.lacks("tools"):
         fields["expected_tools"] = [*map(_call, filter(None, expected.tools))]
     with suppress(ValueError):  # a metric that needs the field reports that it is missing
         if context_path is not None:
             fields["context"] = _texts(follow(case, context_path))
     return fields | _measured(turn.data.get("telemetry") or {})
+
+
+def _retrieved(calls: Sequence[ToolCall], tools: Sequence[str]) -> list[str] | None:
+    """Return the results of retrieval; None if it is not asked for, or a result is absent."""
+    found = [call for call in calls if call.get("name") in tools]
+    if not tools or any(absent_state(call, "result") for call in found):
+        return None
+    return [_text(call.get("result")) for call in found]
 
 
 def _measured(telemetry: Mapping[str, Any]) -> dict[str, object]:
