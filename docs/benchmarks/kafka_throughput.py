@@ -10,7 +10,8 @@ with its reference) that come one after the other, and are scored by two determi
         [--client kafka-python confluent-kafka] [--rounds 3]
 
 For each size a file is filled with so many turns; then the same number of new turns is consumed into it.
-With several clients, they take turns in each round.  With `--consumers 2`, two processes share the topic's four partitions, each with its own file.
+With several clients, they take turns in each round.  With `--consumers 2`, two processes share the topic's
+four partitions, each with its own file.
 The broker is the development dependency noida-db, Apache Kafka itself (needs Java 17 and Maven), or the
 cluster of EVALTAP_TEST_KAFKA=host:port.  noida-db answers a fetch with all that a partition holds, however
 much it is, so a million turns need Apache Kafka.
@@ -133,7 +134,8 @@ def consume(
         subprocess.Popen(
             [sys.executable, "-c", EVALTAP, "consume", "--log", str(location),
              "--partitions", f"{number * size}-{(number + 1) * size - 1}",
-             "--kafka-client", client, "--db", work / f"{number}.duckdb", "--metrics", work / "metrics.json", "--until-idle"],
+             "--kafka-client", client,
+             "--db", work / f"{number}.duckdb", "--metrics", work / "metrics.json", "--until-idle"],
             stdout=subprocess.DEVNULL,
         )
         for number in range(consumers)
@@ -221,8 +223,8 @@ def main() -> None:
             for client in options.client * options.rounds:
                 rates[stored, client] = report(options, stored, client, address)
     first, last = options.stored[0], options.stored[-1]
-    for client in options.client:
-        print(f"cost of a turn with {last:,} stored / with {first:,}: "
+    for client in options.client if last != first else ():
+        print(f"{client}: cost of a turn with {last:,} stored / with {first:,}: "
               f"{rates[first, client] / rates[last, client]:.2f}")  # fmt: skip
 
 
@@ -235,9 +237,10 @@ def report(
     )
     seconds, processor = floor(stored, options.turns)
     print(
-        f"{stored:>9,} stored, {client}: {rate:>7,.0f} turns/s, {options.turns / rate / seconds:.1f} x the"
-        f" floor ({options.turns / seconds:,.0f} turns/s); in processor time {consumed.main / processor:.1f} x"
-        f" on the first thread ({consumed.main / options.turns * 1e6:.0f} us a turn),"
+        f"{stored:>9,} stored, {client}: {rate:>7,.0f} turns/s,"
+        f" {options.turns / rate / seconds:.1f} x the floor ({options.turns / seconds:,.0f} turns/s);"
+        f" in processor time {consumed.main / processor:.1f} x on the first thread"
+        f" ({consumed.main / options.turns * 1e6:.0f} us a turn),"
         f" {consumed.processor / processor:.1f} x in all;"
         f" memory at most {filling.peak_mb:.0f} MB while filling, {consumed.peak_mb:.0f} MB after; by tenths"
         f" of the filling: {' '.join(f'{mean:.0f}' for mean in filling.mean_mb)}",

@@ -92,8 +92,8 @@ def librdkafka_settings(location: KafkaLocation) -> JsonObject:
         "enable.metrics.push": False,  # brokers get no telemetry about this process
         # The size of responses and of the queue bounds memory, and an idle queue is refilled at once.
         "fetch.max.bytes": 2 << 20,
-        "max.partition.fetch.bytes": 1 << 20,
-        "queued.max.messages.kbytes": 8 << 10,
+        "max.partition.fetch.bytes": 256 << 10,
+        "queued.max.messages.kbytes": 2 << 10,
         "fetch.queue.backoff.ms": 5,
         "receive.message.max.bytes": 1 << 30,  # also limits what a batch unpacks to
     }
@@ -207,7 +207,7 @@ class LibrdkafkaFetcher:
 
 def _record(partition: Partition, message: Any) -> SourceRecord:  # stubs: headers may be texts
     kind, time_ms = message.timestamp()
-    headers = tuple((name, value or b"") for name, value in message.headers() or ())
+    headers = tuple([(name, value or b"") for name, value in message.headers() or ()])
     return SourceRecord(
         partition,
         message.offset(),
