@@ -6,7 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import duckdb
 import pytest
@@ -15,6 +15,7 @@ from hypothesis import settings
 from evaltap.evaluator.store import opening
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.place import Place
+from evaltap.schemas.log.location import KafkaClientName
 from support.servers import apache, chromium
 from support.servers.broker import Broker, GivenCluster
 
@@ -85,6 +86,15 @@ def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Broker]:
     noida.start()
     yield noida
     noida.stop()
+
+
+@pytest.fixture(params=get_args(KafkaClientName))
+def client(request: pytest.FixtureRequest) -> KafkaClientName:
+    """The package that fetches the records of a topic."""
+    if request.param == "confluent-kafka":
+        pytest.importorskip("confluent_kafka", reason="the extra kafka-fast is not installed")
+    found: KafkaClientName = request.param
+    return found
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,11 @@ Broker, topic and consumer share one machine.  The cases have two turns of 4 too
 with its reference) that come one after the other, and are scored by two deterministic metrics.
 
     python docs/benchmarks/kafka_throughput.py [--turns 50000] [--stored 1000] [--consumers 2] [--apache]
+        [--client kafka-python confluent-kafka] [--rounds 3]
 
 For each size a file is filled with so many turns; then the same number of new turns is consumed into it.
-With `--consumers 2`, two processes share the topic's four partitions, each with its own file.
+With several clients, they take turns in each round.  With `--consumers 2`, two processes share the topic's
+four partitions, each with its own file.
 The broker is the development dependency noida-db, Apache Kafka itself (needs Java 17 and Maven), or the
 cluster of EVALTAP_TEST_KAFKA=host:port.  noida-db answers a fetch with all that a partition holds, however
 much it is, so a million turns need Apache Kafka.
@@ -28,7 +30,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 from resident import resident_mb
 from score_files import EVALTAP, FLOOR, METRICS, tool_call
@@ -36,7 +38,7 @@ from score_files import measure as run_floor
 
 from evaltap.evaluator.ingest.topics.clients import create_topics
 from evaltap.evaluator.ingest.topics.writer import TopicWriter
-from evaltap.schemas.log.location import KafkaLocation
+from evaltap.schemas.log.location import KafkaClientName, KafkaLocation
 from evaltap.schemas.wire.record import WireRecord, encode_case
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
@@ -113,9 +115,18 @@ class Consumption(NamedTuple):
     """The same in each tenth of the run."""
     processor: float
     """Processor time of all processes in seconds."""
+    main: float
+    """Processor time of the first thread of each process in seconds, up to the last look (0.1 s)."""
 
 
-def consume(location: KafkaLocation, work: Path, consumers: int) -> Consumption:
+def main_thread_seconds(pid: int) -> float:
+    """Return the processor time of a process's first thread."""
+    return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e9
+
+
+def consume(
+    location: KafkaLocation, work: Path, consumers: int, client: KafkaClientName
+) -> Consumption:
     """Consume what is new, in `consumers` processes side by side."""
     began, used = time.perf_counter(), os.times()
     size = PARTITIONS // consumers
@@ -123,14 +134,17 @@ def consume(location: KafkaLocation, work: Path, consumers: int) -> Consumption:
         subprocess.Popen(
             [sys.executable, "-c", EVALTAP, "consume", "--log", str(location),
              "--partitions", f"{number * size}-{(number + 1) * size - 1}",
+             "--kafka-client", client,
              "--db", work / f"{number}.duckdb", "--metrics", work / "metrics.json", "--until-idle"],
             stdout=subprocess.DEVNULL,
         )
         for number in range(consumers)
     ]  # fmt: skip
     resident = []
+    main: dict[int, float] = {}
     while running := [process.pid for process in processes if process.poll() is None]:
         resident.append(max(resident_mb(pid) for pid in running))
+        main |= {pid: main_thread_seconds(pid) for pid in running}
         time.sleep(0.1)
     seconds = time.perf_counter() - began
     for process in processes:
@@ -140,29 +154,27 @@ def consume(location: KafkaLocation, work: Path, consumers: int) -> Consumption:
     processor = now.children_user + now.children_system - used.children_user - used.children_system
     tenth = max(1, len(resident) // 10)
     tenths = [resident[first : first + tenth] for first in range(0, len(resident), tenth)]
-    return Consumption(
-        seconds, max(resident), [sum(part) / len(part) for part in tenths[:10]], processor
-    )
+    means = [sum(part) / len(part) for part in tenths[:10]]
+    return Consumption(seconds, max(resident), means, processor, sum(main.values()))
 
 
 def measure(
-    turns: int, stored: int, *, consumers: int, apache: bool
+    turns: int, stored: int, *, consumers: int, client: KafkaClientName, address: str
 ) -> tuple[float, Consumption, Consumption]:
     """Return turns a second into a file of `stored` turns; what filling took, and what those took."""
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        broker(Path(folder) / "broker", apache=apache) as address,
-    ):
+    with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         (work / "metrics.json").write_text(json.dumps(METRICS))
-        location = KafkaLocation((address,), (f"{TOPIC}-{stored}-{os.getpid()}",))
+        location = KafkaLocation((address,), (f"{TOPIC}-{uuid.uuid4().hex[:8]}",))
         create_topics(location, {location.topics[0]: PARTITIONS})
         fill(location, 0, stored)
-        filling = consume(location, work, consumers)
-        start_up = consume(location, work, consumers)
+        filling = consume(location, work, consumers, client)
+        start_up = consume(location, work, consumers, client)
         fill(location, stored, turns)
-        consumed = consume(location, work, consumers)
-    own = consumed._replace(processor=consumed.processor - start_up.processor)
+        consumed = consume(location, work, consumers, client)
+    own = consumed._replace(
+        processor=consumed.processor - start_up.processor, main=consumed.main - start_up.main
+    )
     return turns / (consumed.seconds - start_up.seconds), filling, own
 
 
@@ -196,26 +208,45 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=50_000)
     parser.add_argument("--stored", type=int, nargs="+", default=[1_000, 100_000])
     parser.add_argument("--consumers", type=int, default=1, choices=(1, 2, 4), help="processes")
+    parser.add_argument(
+        "--client", nargs="+", default=["kafka-python"], choices=get_args(KafkaClientName)
+    )
+    parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--apache", action="store_true", help="over Apache Kafka itself")
     options = parser.parse_args()
-    rates = []
-    for stored in options.stored:
-        rate, filling, consumed = measure(
-            options.turns, stored, consumers=options.consumers, apache=options.apache
-        )
-        rates.append(rate)
-        seconds, processor = floor(stored, options.turns)
-        print(
-            f"{stored:>9,} stored: {rate:>7,.0f} turns/s, {options.turns / rate / seconds:.1f} x the floor"
-            f" ({options.turns / seconds:,.0f} turns/s), {consumed.processor / processor:.1f} x in processor"
-            " time;"
-            f" memory at most {filling.peak_mb:.0f} MB"
-            f" while filling, {consumed.peak_mb:.0f} MB after; by tenths of the filling:"
-            f" {' '.join(f'{mean:.0f}' for mean in filling.mean_mb)}",
-            flush=True,
-        )
-    print(f"cost of a turn with {options.stored[-1]:,} stored / with {options.stored[0]:,}: "
-          f"{rates[0] / rates[-1]:.2f}")  # fmt: skip
+    rates: dict[tuple[int, str], float] = {}
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        broker(Path(folder) / "broker", apache=options.apache) as address,
+    ):
+        for stored in options.stored:
+            for client in options.client * options.rounds:
+                rates[stored, client] = report(options, stored, client, address)
+    first, last = options.stored[0], options.stored[-1]
+    for client in options.client if last != first else ():
+        print(f"{client}: cost of a turn with {last:,} stored / with {first:,}: "
+              f"{rates[first, client] / rates[last, client]:.2f}")  # fmt: skip
+
+
+def report(
+    options: argparse.Namespace, stored: int, client: KafkaClientName, address: str
+) -> float:
+    """Measure a client and its floor, print the figures, and return the turns a second."""
+    rate, filling, consumed = measure(
+        options.turns, stored, consumers=options.consumers, client=client, address=address
+    )
+    seconds, processor = floor(stored, options.turns)
+    print(
+        f"{stored:>9,} stored, {client}: {rate:>7,.0f} turns/s,"
+        f" {options.turns / rate / seconds:.1f} x the floor ({options.turns / seconds:,.0f} turns/s);"
+        f" in processor time {consumed.main / processor:.1f} x on the first thread"
+        f" ({consumed.main / options.turns * 1e6:.0f} us a turn),"
+        f" {consumed.processor / processor:.1f} x in all;"
+        f" memory at most {filling.peak_mb:.0f} MB while filling, {consumed.peak_mb:.0f} MB after; by tenths"
+        f" of the filling: {' '.join(f'{mean:.0f}' for mean in filling.mean_mb)}",
+        flush=True,
+    )
+    return rate
 
 
 if __name__ == "__main__":

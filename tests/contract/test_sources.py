@@ -17,6 +17,7 @@ from evaltap.evaluator.ingest.sources.memory import MemorySource
 from evaltap.evaluator.ingest.topics.clients import create_topics
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.log.local import open_log
+from evaltap.schemas.log.location import KafkaClientName
 from evaltap.schemas.wire.record import WireRecord
 from support.builders.cases import make_case, make_records, write_log
 from support.builders.topics import location, publish
@@ -162,13 +163,14 @@ class LocalLog:
 class KafkaTopic:
     """A topic of one partition."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, client: KafkaClientName) -> None:
         self._url = url
+        self._client: KafkaClientName = client
         create_topics(location(url), {location(url).topics[0]: 1})
         publish(url, RECORDS)
 
     def open(self) -> CaseSource:
-        source = KafkaSource(location(self._url))
+        source = KafkaSource(location(self._url), client=self._client)
         source.seek({})
         return source
 
@@ -191,8 +193,8 @@ class TestLocalLog(Contract):
 @pytest.mark.timeout(120)
 class TestKafka(Contract):
     @pytest.fixture
-    def held(self, broker: Broker) -> Held:
-        return KafkaTopic(broker.log())
+    def held(self, broker: Broker, client: KafkaClientName) -> Held:
+        return KafkaTopic(broker.log(), client)
 
 
 def read_all(source: CaseSource) -> None:

@@ -9,6 +9,7 @@ from kafka import KafkaProducer
 from evaltap.evaluator.ingest.sources.base import Partition, SourceRecord, SteeredSource
 from evaltap.evaluator.ingest.sources.kafka import KafkaSource
 from evaltap.evaluator.ingest.topics.clients import create_topics
+from evaltap.schemas.log.location import KafkaClientName
 from support.builders.telemetry_log import START_MS, MemoryTopics, Message
 from support.builders.topics import location
 from support.servers.broker import Broker
@@ -100,11 +101,11 @@ class TestKafka(Contract):
     """Topics of a broker."""
 
     @pytest.fixture
-    def topic(self, broker: Broker) -> Iterator[Topic]:
+    def topic(self, broker: Broker, client: KafkaClientName) -> Iterator[Topic]:
         name = broker.name(TOPIC)
         create_topics(location(broker.log(TOPIC)), {name: 2})
         producer = KafkaProducer(bootstrap_servers=broker.address)
-        source = KafkaSource(location(broker.log(TOPIC)))
+        source = KafkaSource(location(broker.log(TOPIC)), client=client)
         source.seek({})
         yield Topic(
             source, name, lambda number: producer.send(name, b"x", partition=number).get(30)

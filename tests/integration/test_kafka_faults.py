@@ -18,6 +18,7 @@ from evaltap.evaluator.store.database import Store
 from evaltap.recorder import Recorder
 from evaltap.recorder.delivery.sinks.kafka import KafkaSink
 from evaltap.recorder.delivery.spool.spool import WINDOW_RECORDS
+from evaltap.schemas.log.location import KafkaClientName
 from support.builders.cases import make_records
 from support.builders.topics import cases, consume, landed, location, messages, record, turns
 from support.servers.broker import Broker, GivenCluster, until
@@ -269,14 +270,14 @@ def test_fifty_failed_connections_leave_no_thread_and_no_file_open(
     ids=["answer lost", "answer never comes", "half an answer"],
 )
 def test_a_consumer_goes_on_after_trouble_on_the_network(
-    broker: Broker, network: Proxy, url: str, make_rule: Callable[[], Rule]
+    broker: Broker, client: KafkaClientName, network: Proxy, url: str, make_rule: Callable[[], Rule]
 ) -> None:
     with closing(KafkaSink(location(broker.log()))) as sink:
         sink.append(make_records(cases(300)))
         assert sink.flush(60)
 
     network.rule = make_rule()
-    with Store(":memory:") as store, closing(KafkaSource(location(url))) as source:
+    with Store(":memory:") as store, closing(KafkaSource(location(url), client=client)) as source:
         consumer = Consumer(source, store)
         watching = threading.Thread(target=_stop_when, args=(consumer, 300), daemon=True)
         watching.start()
@@ -307,9 +308,9 @@ def test_a_broker_that_dies_while_a_log_is_opened_is_asked_again(
 
 @pytest.mark.slow
 def test_who_waits_for_a_topic_waits_through_an_outage_too(
-    broker: Broker, network: Proxy, url: str
+    broker: Broker, client: KafkaClientName, network: Proxy, url: str
 ) -> None:
-    with closing(KafkaSource(location(url))) as source:
+    with closing(KafkaSource(location(url), client=client)) as source:
         source.seek({})
         network.refuse()
         assert [len(source.poll(100, 0.2).records) for _ in range(5)] == [0] * 5

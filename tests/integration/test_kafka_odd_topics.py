@@ -15,7 +15,7 @@ from evaltap.evaluator.ingest.topics.clients import create_topics
 from evaltap.evaluator.pipeline.live.consumer import Consumer
 from evaltap.evaluator.store.database import Store
 from evaltap.recorder.delivery.sinks.kafka import KafkaSink, TopicProducer
-from evaltap.schemas.log.location import KafkaLocation
+from evaltap.schemas.log.location import KafkaClientName, KafkaLocation
 from support.builders.cases import make_records
 from support.builders.topics import (
     cases,
@@ -23,6 +23,7 @@ from support.builders.topics import (
     delete_records,
     location,
     make_anew,
+    strange_header,
     turns,
     write_broken_batch,
 )
@@ -39,17 +40,19 @@ def write(where: KafkaLocation, count: int, first: int = 0) -> None:
     sink.close()
 
 
-def test_a_topic_that_was_made_anew_is_read_from_its_start_and_then_on(broker: Broker) -> None:
+def test_a_topic_that_was_made_anew_is_read_from_its_start_and_then_on(
+    broker: Broker, client: KafkaClientName
+) -> None:
     """Its offsets are lower than those of what was landed before."""
     where = location(broker.log())
     with Store(":memory:") as store:
         write(where, 50)
-        consume(broker.log(), store)
+        consume(broker.log(), store, client=client)
         make_anew(broker.address, where.topics[0])
         write(where, 10, first=50)
-        told = consume(broker.log(), store).gaps
+        told = consume(broker.log(), store, client=client).gaps
         write(where, 70, first=60)
-        later = consume(broker.log(), store).gaps
+        later = consume(broker.log(), store, client=client).gaps
         found = turns(store)
 
     assert ["was recreated" in gap for gap in told] == [True]
@@ -58,11 +61,13 @@ def test_a_topic_that_was_made_anew_is_read_from_its_start_and_then_on(broker: B
 
 
 @pytest.mark.parametrize("looked", [False, True])
-def test_a_topic_that_is_made_anew_while_it_is_read_is_told(broker: Broker, looked: bool) -> None:
+def test_a_topic_that_is_made_anew_while_it_is_read_is_told(
+    broker: Broker, client: KafkaClientName, looked: bool
+) -> None:
     """One that nobody looked at before it outgrew the old one cannot be told from it."""
     where = location(broker.log())
     write(where, 20)
-    source = KafkaSource(where)
+    source = KafkaSource(where, client=client)
     source.seek({})
     assert len(source.poll(100, 10).records) == 20
     gaps: list[str] = []
@@ -90,7 +95,7 @@ def test_a_topic_that_is_made_anew_while_it_is_read_is_told(broker: Broker, look
 
 @pytest.mark.parametrize("behind", [0, 3])
 def test_a_batch_that_cannot_be_unpacked_is_a_gap_between_good_turns(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch, behind: int
+    broker: Broker, client: KafkaClientName, monkeypatch: pytest.MonkeyPatch, behind: int
 ) -> None:
     where = location(broker.log())
     write(where, 5)
@@ -98,21 +103,40 @@ def test_a_batch_that_cannot_be_unpacked_is_a_gap_between_good_turns(
     write(where, behind, first=5)
 
     with Store(":memory:") as store:
-        first, second = consume(broker.log(), store), consume(broker.log(), store)
+        first, second = [consume(broker.log(), store, client=client) for _ in range(2)]
         found = turns(store)
 
     (gap,) = first.gaps
-    assert gap.startswith(f"{where.topics[0]}[0]: records 5 to 6 cannot be unpacked (ZstdError")
+    cause = {"kafka-python": "ZstdError", "confluent-kafka": "CorruptRecordError"}[client]
+    assert gap.startswith(f"{where.topics[0]}[0]: records 5 to 6 cannot be unpacked ({cause}")
     assert (len(found), second.landed.records, second.gaps) == (5 + behind, 0, [])
 
 
+def test_records_whose_headers_are_no_texts_are_a_gap_between_good_turns(
+    broker: Broker, client: KafkaClientName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = location(broker.log())
+    write(where, 5)
+    write_broken_batch(broker.address, where.topics[0], monkeypatch, strange_header)
+    write(where, 3, first=5)
+
+    with Store(":memory:") as store:
+        consumed = consume(broker.log(), store, client=client)
+
+    assert consumed.landed.turns == 8
+    (gap,) = consumed.gaps
+    assert "records 5 to 6 cannot be unpacked" in gap
+    assert "invalid start byte" in gap
+
+
 def test_a_topic_that_is_not_there_is_named_and_not_made_by_looking(
-    broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    broker: Broker, client: KafkaClientName, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = broker.log("misspelt")
     db = str(tmp_path / "x.duckdb")
 
-    codes = [main(["consume", "--log", log, "--db", db, "--until-idle"]) for _ in range(2)]
+    consume = ["consume", "--log", log, "--db", db, "--kafka-client", client]
+    codes = [main([*consume, "--until-idle"]) for _ in range(2)]
     told = capsys.readouterr().err
     codes.append(main(["doctor", "--log", log]))
 
@@ -121,8 +145,13 @@ def test_a_topic_that_is_not_there_is_named_and_not_made_by_looking(
     assert f"the cluster has no topic {broker.name('misspelt')}" in capsys.readouterr().out
 
 
-def test_a_consumer_waits_for_a_topic_that_is_made_later(broker: Broker) -> None:
-    with closing(KafkaSource(location(broker.log()))) as source, Store(":memory:") as store:
+def test_a_consumer_waits_for_a_topic_that_is_made_later(
+    broker: Broker, client: KafkaClientName
+) -> None:
+    with (
+        closing(KafkaSource(location(broker.log()), client=client)) as source,
+        Store(":memory:") as store,
+    ):
         consumer = Consumer(source, store)
         thread = threading.Thread(
             target=lambda: consumer.run(until_idle=False, report=lambda _: None)
@@ -135,7 +164,7 @@ def test_a_consumer_waits_for_a_topic_that_is_made_later(broker: Broker) -> None
 
 
 def test_a_record_that_unpacks_to_a_hundred_megabytes_is_a_dead_letter_of_bounded_size(
-    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, client: KafkaClientName, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EVALTAP_KAFKA_MAX_REQUEST_SIZE", str(1 << 28))
     good = make_records(cases(2))
@@ -147,7 +176,7 @@ def test_a_record_that_unpacks_to_a_hundred_megabytes_is_a_dead_letter_of_bounde
     producer.close()
 
     with Store(tmp_path / "x.duckdb") as store:
-        consumed = consume(broker.log(), store)
+        consumed = consume(broker.log(), store, client=client)
         ((reason, size),) = store.rows(
             "SELECT reason, octet_length(record_value) FROM dead_letters"
         )
@@ -155,7 +184,9 @@ def test_a_record_that_unpacks_to_a_hundred_megabytes_is_a_dead_letter_of_bounde
     assert (consumed.landed.turns, reason, size) == (2, "too_large", 8 << 20)
 
 
-def test_records_of_aborted_transactions_are_no_turns(broker: Broker) -> None:
+def test_records_of_aborted_transactions_are_no_turns(
+    broker: Broker, client: KafkaClientName
+) -> None:
     from kafka import KafkaProducer
 
     if not broker.is_apache:
@@ -176,24 +207,26 @@ def test_records_of_aborted_transactions_are_no_turns(broker: Broker) -> None:
     producer.close()
 
     with Store(":memory:") as store:
-        consumed = consume(broker.log(), store)
+        consumed = consume(broker.log(), store, client=client)
         assert [session for session, _ in turns(store)] == ["s-0", "s-1", "s-2"]
         assert consumed.gaps == []
-        with closing(KafkaSource(where)) as source:
+        with closing(KafkaSource(where, client=client)) as source:
             (position,) = log_positions(source.bounds(), stored_offsets(store))
         assert position.waiting == 0, "marks of transactions are nothing to read"
 
 
-def test_what_is_deleted_from_a_partition_that_was_empty_is_a_gap(broker: Broker) -> None:
+def test_what_is_deleted_from_a_partition_that_was_empty_is_a_gap(
+    broker: Broker, client: KafkaClientName
+) -> None:
     where = location(broker.log())
     topic = where.topics[0]
     create_topics(where, {topic: 1})
     with Store(":memory:") as store:
-        first = consume(broker.log(), store)
+        first = consume(broker.log(), store, client=client)
         write(where, 10)
         if not delete_records(broker.address, topic, before=7):
             pytest.skip("this broker deletes no records on request")
-        second = consume(broker.log(), store)
+        second = consume(broker.log(), store, client=client)
 
     assert (first.gaps, second.landed.turns) == ([], 3)
     assert second.gaps == [

@@ -13,6 +13,7 @@ from evaltap.cli.main import main
 from evaltap.evaluator.store.database import Store
 from evaltap.recorder import Recorder
 from evaltap.recorder.delivery.sinks.kafka import KafkaSink
+from evaltap.schemas.log.location import KafkaClientName
 from support.builders.cases import make_case, make_records, make_turn
 from support.builders.topics import cases, landed, location, record
 from support.servers import apache
@@ -83,7 +84,7 @@ def log_in(user: str, monkeypatch: pytest.MonkeyPatch, password: str | None = No
 
 
 def test_credentials_and_certificates_come_from_the_environment(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, client: KafkaClientName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_topic(broker)
     allow(broker, "agent", "WRITE")
@@ -95,7 +96,7 @@ def test_credentials_and_certificates_come_from_the_environment(
 
     log_in("reader", monkeypatch)
     with Store(":memory:") as store:
-        assert landed(broker.log(), store) == 20
+        assert landed(broker.log(), store, client=client) == 20
 
 
 def test_without_the_right_to_write_turns_wait_until_it_is_given(

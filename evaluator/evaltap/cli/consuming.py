@@ -11,8 +11,6 @@ from urllib.parse import urlsplit
 from evaltap.cli.progress import MinuteLine
 from evaltap.cli.redaction import text_redactor
 from evaltap.cli.settings import is_discovered, named_in_hints
-from evaltap.evaluator.ingest.topics.clients import create_topics
-from evaltap.evaluator.ingest.topics.writer import TopicWriter
 from evaltap.evaluator.monitoring.alerting.delivery import alert_outbox, is_silenced
 from evaltap.evaluator.monitoring.alerting.receivers import Receiver
 from evaltap.evaluator.monitoring.history import Alert
@@ -180,6 +178,10 @@ def topic_outbox(
             f"{option} {place}: this topic is part of --log, so its records would be consumed in a loop;"
             " name another"
         )
+    # An optional package: kafka.
+    from evaltap.evaluator.ingest.topics.clients import create_topics
+    from evaltap.evaluator.ingest.topics.writer import TopicWriter
+
     create_topics(location, {topic: 1})
     writer = TopicWriter(location, client_id="evaltap-outbox")
     return [Outbox(store, writer, topic, read, name=name)]

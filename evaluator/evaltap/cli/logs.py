@@ -4,6 +4,7 @@ import sys
 import uuid
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 from evaltap.evaluator.ingest.landing.trace_progress import progress
 from evaltap.evaluator.ingest.sources.base import CaseSource
@@ -12,11 +13,24 @@ from evaltap.evaluator.ingest.sources.otlp_topics import OtlpSource, TraceAssemb
 from evaltap.evaluator.ingest.sources.positions import moved_topics, stored_offsets
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.log.location import OTLP, KafkaLocation, LogLocation, parse_log_location
+from evaltap.schemas.log.location import (
+    OTLP,
+    KafkaClientName,
+    KafkaLocation,
+    LogLocation,
+    parse_log_location,
+)
+
+if TYPE_CHECKING:
+    from evaltap.evaluator.ingest.sources.kafka import KafkaSource
 
 
 def open_source(
-    log: str, *, until_idle: bool, partitions: tuple[int, ...] | None = None
+    log: str,
+    *,
+    until_idle: bool,
+    partitions: tuple[int, ...] | None = None,
+    kafka_client: KafkaClientName = "kafka-python",
 ) -> CaseSource:
     """Return the source of a log, or of some of its partitions; call `restore_progress` before reading.
 
@@ -30,8 +44,10 @@ def open_source(
         from evaltap.evaluator.ingest.sources.kafka import KafkaSource  # an optional package
 
         if location.format != OTLP:
-            return KafkaSource(location, partitions=partitions, to_end=until_idle)
-        source = KafkaSource(location)
+            return KafkaSource(
+                location, partitions=partitions, to_end=until_idle, client=kafka_client
+            )
+        source = KafkaSource(location, client=kafka_client)
         return OtlpSource(source, _assembler(location), closes_at_end=until_idle)
     return LocalLogSource(location, must_exist=until_idle)
 
@@ -59,10 +75,8 @@ def restore_progress(log: str, source: CaseSource, store: Store) -> list[str]:
         records = source.source
     if not isinstance(location, KafkaLocation):
         return []
-    from evaltap.evaluator.ingest.sources.kafka import KafkaSource  # an optional package
-
-    assert isinstance(records, KafkaSource)
-    return moved_topics(store, location.topics, records.cluster_id)
+    kafka = cast("KafkaSource", records)  # see open_source
+    return moved_topics(store, location.topics, kafka.cluster_id)
 
 
 def _assembler(location: KafkaLocation) -> TraceAssembler:

@@ -112,6 +112,7 @@ _MODULES = {
     "evaluator": "anyio duckdb genai_prices greenlet jinja2 jsonschema jsonschema_specifications markupsafe"
     " msgspec nanoarrow nltk numpy re2 referencing rich shtab",
     "kafka": "google_crc32c kafka",
+    "kafka-fast": "confluent_kafka",
     "mcp": "mcp mcp_types",
     "otlp": "opentelemetry.exporter requests",
     "s3": "fsspec obstore",

@@ -1,6 +1,6 @@
 """Topics for tests: consume them into a store, count their records, record to them."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -11,7 +11,7 @@ from evaltap.evaluator.ingest.topics.writer import TopicWriter
 from evaltap.evaluator.pipeline.live.consumer import Consumed, Consumer
 from evaltap.evaluator.store.database import Store
 from evaltap.recorder import Recorder
-from evaltap.schemas.log.location import KafkaLocation, parse_log_location
+from evaltap.schemas.log.location import KafkaClientName, KafkaLocation, parse_log_location
 from evaltap.schemas.wire.record import WireRecord
 from support.builders.cases import make_case, make_records, make_turn
 from support.servers.broker import Broker, until
@@ -24,9 +24,9 @@ def location(url: str) -> KafkaLocation:
     return found
 
 
-def consume(url: str, store: Store) -> Consumed:
+def consume(url: str, store: Store, *, client: KafkaClientName = "kafka-python") -> Consumed:
     """Land what lies on the topics and is not landed yet."""
-    source = KafkaSource(location(url), to_end=True)
+    source = KafkaSource(location(url), to_end=True, client=client)
     try:
         return Consumer(source, store).run(until_idle=True, report=lambda _: None)
     finally:
@@ -52,9 +52,9 @@ def turns(store: Store) -> list[tuple[Any, ...]]:
     return store.rows("SELECT eval_id, invocation_id FROM turns ORDER BY ALL")
 
 
-def landed(url: str, store: Store) -> int:
+def landed(url: str, store: Store, *, client: KafkaClientName = "kafka-python") -> int:
     """Land what is new and return how many turns the store has."""
-    consume(url, store)
+    consume(url, store, client=client)
     return len(turns(store))
 
 
@@ -129,18 +129,39 @@ def make_anew(broker_address: str, topic: str) -> None:
         admin.close()
 
 
-def write_broken_batch(broker_address: str, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Write a batch of two records that says it is zstd and is not, as bad memory or a bad proxy may."""
+def garbage(payload: bytes) -> bytes:
+    """Return what no codec unpacks, as bad memory or a bad proxy may make of a batch."""
+    return b"\x00garbage" * 5
+
+
+def strange_header(payload: bytes) -> bytes:
+    """Return a batch in which the header `name` has a name that is no text."""
+    from kafka.codec import zstd_encode
+
+    packed: bytes = zstd_encode(bytes(payload).replace(b"name", b"\xff\xfe\xff\xfe"))
+    return packed
+
+
+def write_broken_batch(
+    broker_address: str,
+    topic: str,
+    monkeypatch: pytest.MonkeyPatch,
+    compress: Callable[[bytes], bytes] = garbage,
+) -> None:
+    """Write a batch of two records that is compressed by a function instead of zstd."""
     from kafka import KafkaProducer
     from kafka.errors import KafkaError
     from kafka.record import default_records
 
     with monkeypatch.context() as patched:
-        patched.setattr(default_records, "zstd_encode", lambda payload: b"\x00garbage" * 5)
+        patched.setattr(default_records, "zstd_encode", compress)
         producer = KafkaProducer(
             bootstrap_servers=broker_address, compression_type="zstd", linger_ms=200
         )
-        answers = [producer.send(topic, key=b"k", value=b"y" * 500) for _ in range(2)]
+        answers = [
+            producer.send(topic, key=b"k", value=b"y" * 500, headers=[("name", b"")])
+            for _ in range(2)
+        ]
         try:
             for answer in answers:
                 answer.get(10)

@@ -182,7 +182,10 @@ def _consume(
         source = opened.enter_context(
             closing(
                 open_source(
-                    options.log, until_idle=options.until_idle, partitions=options.partitions
+                    options.log,
+                    until_idle=options.until_idle,
+                    partitions=options.partitions,
+                    kafka_client=options.kafka_client,
                 )
             )
         )

@@ -31,6 +31,7 @@ from evaltap.cli.values import (
     positive,
     report_file,
 )
+from evaltap.schemas.log.location import KafkaClientName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +97,7 @@ class ConsumeOptions:
       evaltap consume --log agent.log.db --db cases.duckdb --metrics metrics.json \\
           --monitor monitor.json
       evaltap consume --log kafka://broker:9092/evaltap.cases --partitions 0-3 \\
-          --db shard-0.duckdb
+          --db shard-0.duckdb --kafka-client confluent-kafka
       evaltap consume --log 'kafka://broker:9092/otlp_spans?format=otlp' \\
           --db cases.duckdb
 
@@ -117,6 +118,13 @@ class ConsumeOptions:
         "read only these partitions of a topic, e.g. 0-3 or 0,2,5-7, to run several consumers"
         " side by side, each with its own --db (`evaltap store attach` reads the files as one)",
         parse=partitions,
+    )
+    kafka_client: KafkaClientName = option(
+        "--kafka-client",
+        "the package that fetches a topic's records; confluent-kafka (the extra kafka-fast) is faster"
+        " (default: EVALTAP_KAFKA_CLIENT, or kafka-python)",
+        default="kafka-python",
+        variable="EVALTAP_KAFKA_CLIENT",
     )
     dlq_topic: str | None = option(
         "--dlq-topic T",

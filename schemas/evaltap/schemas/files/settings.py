@@ -41,6 +41,7 @@ _JUDGE: Final = (
 )
 _SCORE: Final = ("fail_on", "p95_ms", "allow_agent_errors", "case_seconds", "thresholds")
 _PAGE: Final = ("trace_url",)
+_KAFKA: Final = ("client",)
 _PAIRS: Final = ("thresholds", "redaction_policy")
 """Tables that a variable holds as `name=value,name=value`."""
 _ELSEWHERE: Final = {
@@ -106,6 +107,7 @@ def _variables(
         "score": ("EVALTAP_", _SCORE),
         "judge": ("EVALTAP_JUDGE_", _JUDGE),
         "page": ("EVALTAP_", _PAGE),
+        "kafka": ("EVALTAP_KAFKA_", _KAFKA),
     }
     found: dict[str, str] = {}
     for key, value in data.items():

@@ -20,6 +20,8 @@ from evaltap.schemas.text import did_you_mean_one_of
 _LOG = logging.getLogger("evaltap.kafka")
 
 ENVIRONMENT_PREFIX = "EVALTAP_KAFKA_"
+CLIENT_VARIABLE = "EVALTAP_KAFKA_CLIENT"
+"""The package that fetches records, which is no setting of a client; `evaltap consume` reads it."""
 PRODUCER_BATCH_BYTES = 256 << 10
 """Producer batch size. With kafka-python's 16 KB a batch holds a few turns, and requests cost more
 than sending them, and reading them more than decoding."""
@@ -37,7 +39,7 @@ def kafka_settings(known: Mapping[str, object]) -> JsonObject:
     """
     found: JsonObject = {}
     for variable, text in os.environ.items():
-        if not variable.startswith(ENVIRONMENT_PREFIX):
+        if not variable.startswith(ENVIRONMENT_PREFIX) or variable == CLIENT_VARIABLE:
             continue
         name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
         value = text.rstrip("\r\n")  # values read from a file often end with a newline

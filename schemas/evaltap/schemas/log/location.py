@@ -14,6 +14,7 @@ they are never part of a URL.
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 from urllib.parse import parse_qs, urlsplit
 
 from evaltap.schemas.errors import ConfigurationError
@@ -22,6 +23,8 @@ FORM = "kafka://host:port[,host:port]/topic"
 CASE = "case"
 OTLP = "otlp"
 FORMATS = (CASE, OTLP)
+KafkaClientName = Literal["kafka-python", "confluent-kafka"]
+"""The packages that can fetch a topic's records."""
 
 
 @dataclass(frozen=True, slots=True)

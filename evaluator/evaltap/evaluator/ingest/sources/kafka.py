@@ -2,6 +2,9 @@
 
 There is no consumer group: the process that owns the DuckDB file stores the offsets in it, so nothing needs
 to be rebalanced or committed.  A partition that is added later is read from its start.
+
+kafka-python asks the brokers for everything but records, and finds the records that cannot be unpacked.  A
+`Fetcher` gets the records: with kafka-python too, or with librdkafka (`librdkafka.py`), which is faster.
 """
 
 import logging
@@ -34,7 +37,7 @@ from evaltap.evaluator.ingest.topics.clients import (
 )
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.log.kafka_settings import kafka_settings
-from evaltap.schemas.log.location import KafkaLocation
+from evaltap.schemas.log.location import KafkaClientName, KafkaLocation
 
 T = TypeVar("T")
 
@@ -56,13 +59,84 @@ FETCH_BYTES = 2 << 20
 """The compressed size of a broker's response; in memory, unpacked records take ten times as much."""
 
 
+class Fetcher(Protocol):
+    """Gets the records of partitions; belongs to the thread that polls, except for `close`."""
+
+    def start(self, positions: Mapping[Partition, int], paused: Collection[Partition]) -> None:
+        """Read these partitions and no others, each from its offset, except for the `paused` ones."""
+        ...
+
+    def fetch(
+        self, timeout_ms: int, max_records: int
+    ) -> Mapping[Partition, Sequence[SourceRecord]]:
+        """Return the next records of each partition in order; none while no broker answers.
+
+        Raises an error for which `is_unreadable` is true when the next records cannot be unpacked, and
+        KafkaError when brokers refuse to return records.
+        """
+        ...
+
+    def position(self, partition: Partition) -> int | None:
+        """Return the offset that is read next, None while it is unknown; do not wait for brokers.
+
+        It is ahead of the last record where the client skipped transaction markers.
+        """
+        ...
+
+    def pause(self, paused: Collection[Partition]) -> None:
+        """Stop reading these partitions, and resume all others."""
+        ...
+
+    def close(self) -> None:
+        """Close the connections; a `fetch` that waits in another thread returns."""
+        ...
+
+
+class PythonFetcher:
+    """A fetcher with a client of kafka-python, which its owner closes."""
+
+    def __init__(self, consumer: Any) -> None:
+        self._consumer = consumer
+
+    def start(self, positions: Mapping[Partition, int], paused: Collection[Partition]) -> None:
+        """See `Fetcher`."""
+        self._consumer.assign([TopicPartition(*partition) for partition in positions])
+        for partition, offset in positions.items():
+            self._consumer.seek(TopicPartition(*partition), offset)
+        self.pause(paused)
+
+    def fetch(
+        self, timeout_ms: int, max_records: int
+    ) -> Mapping[Partition, Sequence[SourceRecord]]:
+        """See `Fetcher`.  Returns the records of at most one response, though others may be ready."""
+        found = poll_or_nothing(self._consumer, timeout_ms, max_records)
+        return {
+            (partition := Partition(*place)): [_record(partition, one) for one in messages]
+            for place, messages in found.items()
+        }
+
+    def position(self, partition: Partition) -> int | None:
+        """See `Fetcher`."""
+        found: int | None = self._consumer.position(TopicPartition(*partition), timeout_ms=0)
+        return found
+
+    def pause(self, paused: Collection[Partition]) -> None:
+        """See `Fetcher`."""
+        self._consumer.resume(*self._consumer.paused())
+        self._consumer.pause(*(TopicPartition(*partition) for partition in paused))
+
+    def close(self) -> None:
+        """Do nothing: the owner closes the client."""
+
+
 class KafkaSource:
     """Reads the topics of `location`, starting at the oldest records unless `seek` sets other offsets.
 
     Reads all partitions of each topic, or only those numbered in `partitions`.  With `to_end`, the source
     asks the brokers whether an empty batch has `more` records to follow.  Raises InputError if no broker
     answers within `timeout_seconds`, for a partition that does not exist and, with `to_end`, for a topic that
-    does not exist.  Without `to_end`, it logs a warning and waits for the topic.
+    does not exist.  Without `to_end`, it logs a warning and waits for the topic.  `client` is the package
+    that fetches the records.
     """
 
     def __init__(
@@ -72,8 +146,10 @@ class KafkaSource:
         partitions: Collection[int] | None = None,
         to_end: bool = False,
         timeout_seconds: float = 10.0,
+        client: KafkaClientName = "kafka-python",
     ) -> None:
         self._location = location
+        self._client = client
         self._partitions = None if partitions is None else frozenset(partitions)
         self._timeout_seconds = timeout_seconds
         self._to_end = to_end
@@ -82,9 +158,12 @@ class KafkaSource:
         self._known: set[Partition] = set()
         self._next: dict[Partition, int] = {}
         """The expected next offset of each partition."""
+        self._paused: Collection[Partition] = ()
+        self._is_moved = False
+        """Whether the fetcher has to start again at `_next`."""
         self._refresh_at = self._check_at = 0.0
         try:
-            self._consumer = self._connect()
+            self._open()
         except KafkaError as error:
             raise InputError(
                 f"{location}: no broker answers ({error}); check address and settings"
@@ -101,6 +180,21 @@ class KafkaSource:
             if self._to_end:
                 raise InputError(f"{named}; check the name, or record to it first")
             _LOG.warning("%s; waiting until it exists", named)
+
+    def _open(self) -> None:
+        """Connect the clients; raise KafkaError if no broker answers."""
+        self._consumer = self._connect()
+        self._fetcher: Fetcher = PythonFetcher(self._consumer)
+        if self._client == "confluent-kafka":
+            try:
+                from evaltap.evaluator.ingest.sources.librdkafka import (  # an optional package
+                    LibrdkafkaFetcher,
+                )
+
+                self._fetcher = LibrdkafkaFetcher(self._location)
+            except Exception:
+                self._consumer.close()
+                raise
 
     def _connect(self) -> Any:
         """Return a client without assigned partitions; raise KafkaError if no broker answers."""
@@ -149,12 +243,9 @@ class KafkaSource:
         next_offsets: dict[Partition, int] = {}
         gaps: list[str] = []
         wait = int(timeout_seconds * 1000)
-        # A poll of the client returns the records of at most one fetch, though others may be ready.
         while True:
             try:
-                found = poll_or_nothing(
-                    self._consumer, wait, min(RECORDS_PER_POLL, max_records - len(records))
-                )
+                found = self._fetcher.fetch(wait, min(RECORDS_PER_POLL, max_records - len(records)))
             except Exception as error:
                 if not is_unreadable(error):
                     raise
@@ -165,19 +256,24 @@ class KafkaSource:
                     gaps += self._check_positions(next_offsets)
                 break
             wait = 0
-            for place, messages in found.items():
-                partition = Partition(place.topic, place.partition)
-                if messages[0].offset < self._next.get(partition, 0):
-                    gaps.append(self._restart_partition(place, messages[0].offset, next_offsets))
+            for partition, fetched in found.items():
+                if fetched[0].offset < self._next.get(partition, 0):
+                    gaps.append(self._restart_partition(partition, fetched[0].offset, next_offsets))
                     continue
-                gaps += self._gap(place, partition, messages[0].offset)
-                records += [_record(partition, message) for message in messages]
-                size += sum(len(message.value or b"") for message in messages)
-                next_offsets[partition] = self._next[partition] = messages[-1].offset + 1
-            if len(records) >= max_records or size >= BATCH_BYTES:
+                gaps += self._gap(partition, fetched[0].offset)
+                records += fetched
+                size += sum(len(one.record.value or b"") for one in fetched)
+                next_offsets[partition] = self._next[partition] = fetched[-1].offset + 1
+            if len(records) >= max_records or size >= BATCH_BYTES or self._is_moved:
                 break
+        if self._is_moved:
+            self._start()
         more = self._to_end and not records and self._is_behind()
         return SourceBatch(tuple(records), next_offsets, gaps=tuple(gaps), more=more)
+
+    def _start(self) -> None:
+        self._fetcher.start(self._next, self._paused)
+        self._is_moved = False
 
     def _is_check_due(self) -> bool:
         # The batch that ends a log read `to_end` is the last that can store the offset after its markers.
@@ -192,21 +288,21 @@ class KafkaSource:
     def _skip_unreadable(self, error: Exception, next_offsets: dict[Partition, int]) -> list[str]:
         """Skip records that the client cannot unpack, with a new client; return a message for each range."""
         reports = []
-        positions = {TopicPartition(*one): self._next[one] for one in self._known}
+        positions = {TopicPartition(*one): offset for one, offset in self._next.items()}
         for place, (first, behind) in unreadable_ranges(self._connect, positions).items():
-            partition = Partition(*place)
-            next_offsets[partition] = self._next[partition] = positions[place] = behind
+            next_offsets[Partition(*place)] = self._next[Partition(*place)] = behind
             reports.append(
                 f"{place.topic}[{place.partition}]: records {first} to {behind - 1} cannot be unpacked"
                 f" ({type(error).__name__}: {error}) and were never landed"
             )
-        paused = self._consumer.paused()
-        self._consumer.close()
-        self._consumer = self._connect()
-        self._consumer.assign(list(positions))
-        for place, offset in positions.items():
-            self._consumer.seek(place, offset)
-        self._consumer.pause(*paused)
+        if not reports and self._client != "kafka-python":
+            raise InputError(
+                f"{self._location}: {self._client} cannot unpack records that kafka-python can ({error});"
+                " start again with --kafka-client kafka-python"
+            )
+        self.close()
+        self._open()
+        self._is_moved = True
         return reports
 
     def _check_positions(self, next_offsets: dict[Partition, int]) -> list[str]:
@@ -217,25 +313,24 @@ class KafkaSource:
         """
         reports = []
         for partition, expected in self._next.items():
-            place = TopicPartition(*partition)
-            position = self._consumer.position(place, timeout_ms=0)
+            position = self._fetcher.position(partition)
             if position is not None and position < expected:
-                reports.append(self._restart_partition(place, position, next_offsets))
+                reports.append(self._restart_partition(partition, position, next_offsets))
             elif position is not None and position > expected:
-                reports += self._gap(place, partition, position)
+                reports += self._gap(partition, position)
                 next_offsets[partition] = self._next[partition] = position
         return reports
 
-    def _restart_partition(self, place: Any, end: int, next_offsets: dict[Partition, int]) -> str:
-        """Seek to the start of a recreated partition; return a message about it."""
-        partition = Partition(place.topic, place.partition)
-        message = recreated(f"{place.topic}[{place.partition}]", self._next[partition], end)
-        start = self._offsets_of(self._consumer.beginning_offsets, [place])[place]
-        self._consumer.seek(place, start)
-        next_offsets[partition] = self._next[partition] = start
+    def _restart_partition(
+        self, partition: Partition, end: int, next_offsets: dict[Partition, int]
+    ) -> str:
+        """Go to the start of a recreated partition; return a message about it."""
+        message = recreated(f"{partition.topic}[{partition.number}]", self._next[partition], end)
+        next_offsets[partition] = self._next[partition] = self._start_of(partition)
+        self._is_moved = True
         return message
 
-    def _gap(self, place: Any, partition: Partition, found: int) -> list[str]:
+    def _gap(self, partition: Partition, found: int) -> list[str]:
         """Return a message if retention deleted records between the expected offset and `found`.
 
         The client then continues at the start of the log silently.  Offsets are also missing where records
@@ -244,9 +339,13 @@ class KafkaSource:
         expected = self._next.get(partition, found)
         if found <= expected:
             return []
-        start = self._offsets_of(self._consumer.beginning_offsets, [place])[place]
+        start = self._start_of(partition)
         gap = LogPosition(partition, Bounds(start, max(start, found)), expected).gap
         return [gap] if gap else []
+
+    def _start_of(self, partition: Partition) -> int:
+        place = TopicPartition(*partition)
+        return self._offsets_of(self._consumer.beginning_offsets, [place])[place]
 
     def missing_topics(self) -> Sequence[str]:
         """Return the topics that do not exist or that this user may not see."""
@@ -290,7 +389,7 @@ class KafkaSource:
             Partition(place.topic, place.partition)
             for place in places
             if Partition(place.topic, place.partition) not in self._known
-            or (self._consumer.position(place) or 0) < ends[place]
+            or (self._fetcher.position(Partition(*place)) or 0) < ends[place]
         ]
 
     def _offsets_of(
@@ -313,11 +412,12 @@ class KafkaSource:
 
     def pause(self, partitions: Collection[Partition]) -> None:
         """Stop fetching these partitions, and resume all others."""
-        self._consumer.resume(*self._consumer.paused())
-        self._consumer.pause(*(TopicPartition(topic, number) for topic, number in partitions))
+        self._paused = frozenset(partitions)
+        self._fetcher.pause(self._paused)
 
     def close(self) -> None:
         """Close the connections."""
+        self._fetcher.close()
         self._consumer.close()
 
     def _places(self) -> list[Any]:
@@ -355,7 +455,6 @@ class KafkaSource:
         fresh = [p for p in places if Partition(p.topic, p.partition) not in self._known]
         if not fresh:
             return
-        self._consumer.assign(places)
         starts = self._offsets_of(self._consumer.beginning_offsets, fresh)
         ends = self._offsets_of(self._consumer.end_offsets, fresh)
         for place in fresh:
@@ -364,8 +463,8 @@ class KafkaSource:
             # Beyond the end: the topic was recreated, so its records have not been read yet.
             inside = starts[place] <= wanted <= ends[place]
             self._next[partition] = wanted if inside else starts[place]
-            self._consumer.seek(place, self._next[partition])
             self._known.add(partition)
+        self._start()
 
 
 def _record(partition: Partition, message: Any) -> SourceRecord:

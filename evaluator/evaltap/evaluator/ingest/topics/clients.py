@@ -7,18 +7,17 @@ nothing counts as written, and the caller can retry.  A record that is too large
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
-from evaltap.schemas.errors import EvaltapError
+from kafka import KafkaAdminClient
+from kafka.errors import KafkaError, LeaderNotAvailableError, TopicAlreadyExistsError
+from kafka.structs import TopicPartition
+
+from evaltap.evaluator.ingest.topics.errors import TopicsUnavailableError
 from evaltap.schemas.log.kafka_clients import create_client as create_client
 from evaltap.schemas.log.kafka_clients import kafka_client
 from evaltap.schemas.log.location import KafkaLocation
 from evaltap.schemas.wire.record import WireRecord
-
-if TYPE_CHECKING:
-    from kafka import KafkaAdminClient
-    from kafka.errors import KafkaError
-    from kafka.structs import TopicPartition
 
 T = TypeVar("T")
 Place = TypeVar("Place")
@@ -46,13 +45,9 @@ class Poller(Protocol):
 
     def poll(
         self, *, timeout_ms: int, max_records: int
-    ) -> Mapping["TopicPartition", Sequence[ReadMessage]]:
+    ) -> Mapping[TopicPartition, Sequence[ReadMessage]]:
         """Return the next messages of the partitions that are assigned."""
         ...
-
-
-class TopicsUnavailableError(EvaltapError):
-    """Raised when a broker does not answer, or answers with an error that a retry may solve."""
 
 
 def create_topics(location: KafkaLocation, partitions: Mapping[str, int]) -> None:
@@ -60,8 +55,6 @@ def create_topics(location: KafkaLocation, partitions: Mapping[str, int]) -> Non
 
     Retries for `CONNECT_SECONDS` while brokers fail or elect leaders.
     """
-    from kafka.errors import KafkaError
-
     try:
         retry_transient(lambda: _create_topics(location, partitions), CONNECT_SECONDS)
     except KafkaError as error:
@@ -69,8 +62,6 @@ def create_topics(location: KafkaLocation, partitions: Mapping[str, int]) -> Non
 
 
 def _create_topics(location: KafkaLocation, partitions: Mapping[str, int]) -> None:
-    from kafka.errors import TopicAlreadyExistsError
-
     admin = _admin(location)
     try:
         there = set(admin.list_topics())
@@ -84,10 +75,7 @@ def _create_topics(location: KafkaLocation, partitions: Mapping[str, int]) -> No
         admin.close()
 
 
-def _admin(location: KafkaLocation) -> "KafkaAdminClient":
-    from kafka import KafkaAdminClient
-    from kafka.errors import KafkaError
-
+def _admin(location: KafkaLocation) -> KafkaAdminClient:
     try:
         return kafka_client(
             KafkaAdminClient,
@@ -102,7 +90,7 @@ def _admin(location: KafkaLocation) -> "KafkaAdminClient":
         ) from None
 
 
-def is_transient(error: "KafkaError") -> bool:
+def is_transient(error: KafkaError) -> bool:
     """Return whether a request that failed with this KafkaError may succeed when it is repeated.
 
     kafka-python itself does not retry when the leader it remembers has left the cluster.
@@ -115,8 +103,6 @@ def retry_transient(ask: Callable[[], T], seconds: float) -> T:
 
     Raises the last KafkaError.
     """
-    from kafka.errors import KafkaError
-
     until = time.monotonic() + seconds
     while True:
         try:
@@ -128,16 +114,14 @@ def retry_transient(ask: Callable[[], T], seconds: float) -> T:
 
 
 def ask_offsets(
-    ask: Callable[[Sequence["TopicPartition"]], Mapping["TopicPartition", int]],
-    places: Sequence["TopicPartition"],
-) -> Mapping["TopicPartition", int]:
+    ask: Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, int]],
+    places: Sequence[TopicPartition],
+) -> Mapping[TopicPartition, int]:
     """Return the offsets that a client's `beginning_offsets` or `end_offsets` gives for the partitions.
 
     Raises LeaderNotAvailableError if a partition has no leader at the moment.  kafka-python raises a
     KeyError then, since it leaves the partition out of its own list.
     """
-    from kafka.errors import LeaderNotAvailableError
-
     try:
         return ask(places)
     except KeyError as error:
@@ -146,10 +130,8 @@ def ask_offsets(
 
 def poll_or_nothing(
     consumer: Poller, timeout_ms: int, max_records: int
-) -> Mapping["TopicPartition", Sequence[ReadMessage]]:
+) -> Mapping[TopicPartition, Sequence[ReadMessage]]:
     """Return the records of a client's `poll`, none if it fails with a transient error."""
-    from kafka.errors import KafkaError
-
     try:
         return consumer.poll(timeout_ms=timeout_ms, max_records=max_records)
     except KafkaError as error:

@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 
+from kafka.errors import KafkaError, MessageSizeTooLargeError, RecordListTooLargeError
+
 from evaltap.evaluator.ingest.topics.clients import (
     ACK_SECONDS,
     CONNECT_SECONDS,
     MAX_REQUEST_BYTES,
-    TopicsUnavailableError,
 )
+from evaltap.evaluator.ingest.topics.errors import TopicsUnavailableError
 from evaltap.schemas.log.kafka_clients import Answer, Producer, kafka_producer
 from evaltap.schemas.log.location import KafkaLocation
 from evaltap.schemas.wire.dead_letter import cut_letter
@@ -49,7 +51,6 @@ class TopicWriter:
 
     def _write(self, topic: str, records: Sequence[WireRecord]) -> list[int]:
         """Write records; return the indexes of those rejected for their own size or a neighbour's."""
-        from kafka.errors import KafkaError
 
         try:
             producer = self._connected()
@@ -86,8 +87,6 @@ class TopicWriter:
 
 def _begun(producer: Producer, topic: str, record: WireRecord) -> Answer | None:
     """Start sending a record; return the client's future, None if it is too large for the client."""
-    from kafka.errors import MessageSizeTooLargeError
-
     try:
         return producer.send(
             topic, key=record.key, value=record.value, headers=list(record.headers)
@@ -98,8 +97,6 @@ def _begun(producer: Producer, topic: str, record: WireRecord) -> Answer | None:
 
 def _is_refused(answer: Answer | None) -> bool:
     """Wait for the acknowledgement; return whether the record is too large for client or topic."""
-    from kafka.errors import MessageSizeTooLargeError, RecordListTooLargeError
-
     if answer is None:
         return True
     try:

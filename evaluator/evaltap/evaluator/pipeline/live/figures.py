@@ -12,7 +12,7 @@ from evaltap.evaluator.analysis.estimates.rates import estimate_rates
 from evaltap.evaluator.analysis.estimates.scope import Scope
 from evaltap.evaluator.cases.identity import ChangedCases
 from evaltap.evaluator.ingest.landing.seq_ranges import size
-from evaltap.evaluator.ingest.topics.clients import TopicsUnavailableError
+from evaltap.evaluator.ingest.topics.errors import TopicsUnavailableError
 from evaltap.evaluator.monitoring.history import firing, read_alerts
 from evaltap.evaluator.pipeline.live.background import BackgroundRead
 from evaltap.evaluator.pipeline.live.exposition import Family, bounded, exposition

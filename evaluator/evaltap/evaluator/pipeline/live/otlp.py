@@ -35,7 +35,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
-from evaltap.evaluator.ingest.topics.clients import TopicsUnavailableError
+from evaltap.evaluator.ingest.topics.errors import TopicsUnavailableError
 from evaltap.evaluator.pipeline.live.exposition import Family
 from evaltap.evaluator.pipeline.live.outbox import Item
 from evaltap.evaluator.store.database import Store, sql

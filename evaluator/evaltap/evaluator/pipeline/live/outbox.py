@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from evaltap.evaluator.cases.identity import ChangedCases
-from evaltap.evaluator.ingest.topics.clients import TopicsUnavailableError
+from evaltap.evaluator.ingest.topics.errors import TopicsUnavailableError
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.errors import NoMemoryError
 from evaltap.schemas.wire.dead_letter import encode_dead_letter, read_headers
