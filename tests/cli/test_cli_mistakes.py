@@ -229,7 +229,10 @@ def test_a_wrong_command_line_is_one_line_with_the_nearest_word(
         (("score", "c.jsonl", "--metrics", "m.json", "--db", "newer.duckdb"), "upgrade evaltap"),
         (("report", "none.duckdb"), "none.duckdb: no such file"),
         (("report", "c.jsonl"), "not a DuckDB file; `evaltap score c.jsonl --metrics M.json --db"),
-        (("report", "l.db"), "l.db: is a log or another SQLite file; land a log with `evaltap consume"),
+        (
+            ("report", "l.db"),
+            "l.db: is a log or another SQLite file; land a log with `evaltap consume",
+        ),
         (("ui", "l.db"), "l.db: is a log or another SQLite file; land a log with `evaltap consume"),
         (("score", "l.db", "--metrics", "m.json"), "land a log with `evaltap consume --log l.db`"),
         (("try", "l.db"), "land a log with `evaltap consume --log l.db`"),

@@ -120,7 +120,9 @@ def test_a_reload_prints_no_second_link_and_keeps_the_address(
     until(lambda: running_address(path) == before, consumer)
 
     assert consumer.stop() == 0
-    assert consumer.output.count("/login#") == 2  # by name and by number, not again after the restart
+    assert (
+        consumer.output.count("/login#") == 2
+    )  # by name and by number, not again after the restart
     assert before
 
 

@@ -28,7 +28,9 @@ def binary_kind(head: bytes) -> str:
 
 def log_instead(path: Path) -> str:
     """Return the message about an SQLite file where another kind of file is expected."""
-    return f"{path}: is a log or another SQLite file; land a log with `evaltap consume --log {path}`"
+    return (
+        f"{path}: is a log or another SQLite file; land a log with `evaltap consume --log {path}`"
+    )
 
 
 def store_instead(path: Path) -> str:

@@ -53,9 +53,7 @@ def compile_rules(rules: list[Rule]) -> list[CompiledRule]:
         seen.add(rule.id)
         make = _TYPES.get(rule.type)
         if make is None:
-            raise MetricError(
-                f"{where} '{rule.id}' has type '{rule.type}'; {_meant(rule.type)}"
-            )
+            raise MetricError(f"{where} '{rule.id}' has type '{rule.type}'; {_meant(rule.type)}")
         weight = 1.0 if rule.weight is None else rule.weight
         if not weight >= 0:
             raise MetricError(f"{where} '{rule.id}' has weight {weight}; expected 0 or more")
