@@ -158,9 +158,9 @@ def _switches(variables: Mapping[str, str], installed: Mapping[str, str]) -> lis
     """Return the switches that are set or belong to an installed library."""
     return [
         *(
-            _content_switch(variables, *switch)
-            for *switch, libraries in _CONTENT_SWITCHES
-            if switch[0] in variables or any(name.startswith(libraries) for name in installed)
+            _content_switch(variables, name, who, by_default, good)
+            for name, who, by_default, good, libraries in _CONTENT_SWITCHES
+            if name in variables or any(one.startswith(libraries) for one in installed)
         ),
         *(
             Diagnostic(name, f"is {variables[name]!r}: {effect}", "problem", f"unset {name}")
@@ -193,7 +193,7 @@ _CONTENT_SWITCHES = (
      ("agent-framework",)),
     ("OTEL_LOG_USER_PROMPTS", "Claude Code's events", False, "1", ("claude-agent-sdk",)),
 )  # fmt: skip
-"""Name, whose it is, whether content is recorded by default, a good value, and how its libraries' names begin."""
+"""Name, whose it is, whether content is recorded by default, a good value, and its libraries."""
 _HARMFUL = {
     "OTEL_SDK_DISABLED": "no spans are created",
     "OPENINFERENCE_HIDE_INPUTS": "OpenInference leaves out inputs",

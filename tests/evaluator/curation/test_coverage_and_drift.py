@@ -1,8 +1,8 @@
 """Coverage and drift: planted gaps and changes are found, and no change is reported where there is none."""
 
 import json
-import re
 import random
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

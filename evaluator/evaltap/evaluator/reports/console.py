@@ -6,7 +6,6 @@ import shlex
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from evaltap.evaluator.cases.text import one_line

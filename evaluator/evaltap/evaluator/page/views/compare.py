@@ -416,7 +416,7 @@ def _by_reason(
     for case in cases:
         alike[pattern(told[case.key].reason)].append(case)
     ordered = sorted(alike.items(), key=lambda one: -len(one[1]))
-    shared = {}
+    shared = dict[CaseKey, str]()
     for general, many in ordered:
         reasons = {told[one.key].reason for one in many}
         title = reasons.pop() if len(reasons) == 1 else general
