@@ -183,6 +183,8 @@ class LimitWatch:
         yield from state.events
         if state.seen is None:
             few = f"fewer than {_FEWEST} sessions in {counted(self._watch.hours, 'hour')}"
+            if not done:
+                few = "the first five minutes have not ended"
             yield Event(
                 self._watch.name,
                 stream.slice,
