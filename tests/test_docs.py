@@ -55,6 +55,19 @@ def test_every_page_is_in_the_navigation_of_the_site() -> None:
     assert sorted(listed) == sorted(str(page.relative_to(docs)) for page in docs.rglob("*.md"))
 
 
+@pytest.mark.parametrize("group", ["Record", "Score", "Inspect", "Operate"])
+def test_index_and_navigation_agree_on_the_group_of_a_page(group: str) -> None:
+    index = (ROOT / "docs/README.md").read_text()
+    navigation = (ROOT / "zensical.toml").read_text()
+
+    of_index = index.partition(f"## {group}\n")[2].partition("\n## ")[0]
+    of_site = navigation.partition(f'{{ "{group}" = [')[2].partition("] }")[0]
+
+    shown = re.findall(r"how-to/[\w-]+\.md", of_index)
+    assert shown
+    assert sorted(shown) == sorted(re.findall(r"how-to/[\w-]+\.md", of_site))
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_command_that_is_shown_exists(page: Path) -> None:
     known = set(every_command())

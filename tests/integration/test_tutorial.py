@@ -48,6 +48,7 @@ def evaltap_on_path(folder: Path) -> dict[str, str]:
         ("../README.md", 4),
         ("tutorial.md", 8),
         ("how-to/try.md", 4),
+        ("how-to/score-without-references.md", 2),
         pytest.param("airline.md", 4, marks=pytest.mark.slow),
         pytest.param("how-to/run-an-agent.md", 5, marks=pytest.mark.slow),
         pytest.param("how-to/serve.md", 4, marks=pytest.mark.slow),

@@ -14,8 +14,10 @@ from evaltap.schemas.wire.record import DecodedCase, decode_record
 DOCS = Path(__file__).parents[2] / "docs/how-to"
 PAGES = [
     "record-claude.md",
+    "record-google-adk.md",
     "record-langchain.md",
     "record-openai-agents.md",
+    "record-opentelemetry.md",
     "record-pydantic-ai.md",
     "record-strands.md",
 ]
@@ -29,6 +31,16 @@ def turn_of(log: Path) -> dict[str, Any]:
     assert case["evalId"] == "session-1"
     (turn,) = case["actualConversation"]
     return dict(turn)
+
+
+@pytest.mark.parametrize("page", [*PAGES, "record-your-loop.md"])
+def test_every_page_says_where_user_app_version_and_content_come_from(page: str) -> None:
+    text = (DOCS / page).read_text()
+
+    assert "et user, app and version" in text
+    assert re.search(r"\*\*User( and app)?\*\*", text)
+    assert re.search(r"\*\*(App and v|V)ersion\*\*", text)
+    assert re.search(r"\*\*Content\*\*|### Turn on content capture", text)
 
 
 @pytest.mark.slow

@@ -159,17 +159,21 @@ class ProgressLines:
         number = progress.skipped + len(progress.done)
         evidence = sum(self._counts[name] for name in ("passed", "failed", "crashed"))
         found = Rate.of_counts(self._counts["passed"], evidence, "trials")
-        rate = ""
+        parts = []
         if found is not None:
             low, high = found.interval
-            rate = f"{found.value:.0%} passed, {low:.0%} to {high:.0%}"
-        spent = f", ${progress.spent_usd:.2f}" if progress.spent_usd else ""
+            parts.append(f"{found.value:.0%} passed, {low:.0%} to {high:.0%}")
+        if progress.spent_usd:
+            parts.append(f"${progress.spent_usd:.2f}")
+        if left := self._left(progress):
+            parts.append(f"{left} left")
+        so_far = f"  [{', '.join(parts)}]" if parts else ""
         seconds = "" if done.row.seconds is None else f" {done.row.seconds:.1f} s"
         reason = f": {done.row.reason}" if done.row.reason else ""
         print(
             visible(
                 f"{number}/{progress.planned} {done.row.eval_id} run {done.row.trial}"
-                f" {verdict}{seconds}{reason}  [{rate}{spent}{self._left(progress)}]"
+                f" {verdict}{seconds}{reason}{so_far}"
             ),
             file=sys.stderr,
             flush=True,
@@ -181,7 +185,7 @@ class ProgressLines:
         if not rest or not done:
             return ""
         seconds = round((time.monotonic() - self._began) / done * rest)
-        return f", {timedelta(seconds=seconds)} left"
+        return str(timedelta(seconds=seconds))
 
 
 def verdict_of(done: UnitDone) -> str:

@@ -54,6 +54,12 @@ def lines_of_mocks(mocks: Mapping[str, Any], cases: CaseSet) -> Iterator[str]:
         for change in tool["changed_arguments"][:1]:
             yield visible(f"  {name}: {change['difference']} ({change['count']}x)")
     recorded = names(one.recording for one in cases.cases)
-    missed = (name for name, tool in by_tool.items() if tool["misses"])
+    missed = [name for name, tool in by_tool.items() if tool["misses"]]
     for line in renamed(missed, recorded):
         yield visible(f"  {line}")
+    if missed:
+        name = missed[0]
+        yield visible(
+            f"  if the calls are right: --ignore-argument {name}.ARGUMENT, --on-miss {name}=closest, or"
+            f" --read-only {name} to let it run"
+        )

@@ -31,7 +31,7 @@ class MinuteLine:
         self._next = clock() + seconds
 
     def due(self, line: Callable[[], str]) -> None:
-        """Write the line that `line` returns, unless it is empty, if a minute has passed since the last."""
+        """Write the line that `line` returns, unless it is empty, once a minute."""
         now = self._clock()
         if now >= self._next:
             self._next = now + self._seconds

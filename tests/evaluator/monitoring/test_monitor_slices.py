@@ -380,6 +380,10 @@ def test_a_fixed_limit_fires_when_the_interval_is_beyond_it_and_not_the_point(
     assert fired["low"] < fired["rate_after"] < fired["high"]
     assert 10 <= fired["turns"] == fired["sessions"] <= 40
     assert resolved["rate_after"] >= 0.85
+    rates = [one["value"] for one in fired["rates"] if one["value"] is not None]
+    assert len(fired["rates"]) == 24
+    assert min(rates[-6:]) < 0.85 < max(rates), "it fell within the window"
+    assert resolved["rates"] == []
     assert fired["cases"]
     replayed = evaltap("monitor", "replay", store, "--rules", "monitor.json")[1]
     assert "limit 85.0%" in replayed

@@ -89,7 +89,9 @@ def test_an_alarm_shows_the_questions_of_its_cases(tmp_path: Path) -> None:
 def test_a_fixed_limit_is_shown_with_its_rate_and_counted_in_the_bar(tmp_path: Path) -> None:
     event = '{"rate_before": null, "rate_after": 0.077, "low": 0.041, "high": 0.141, "most": 0.02,' \
             ' "turns": 1200, "sessions": 410, "silenced_until": "2999-01-01T00:00:00Z",' \
-            ' "cases": ["s-7"], "changed": []}'  # fmt: skip
+            ' "cases": ["s-7"], "changed": [], "rates": [{"at": "2026-11-23T10:00:00Z", "value": 0.01},' \
+            ' {"at": "2026-11-23T10:05:00Z", "value": null},' \
+            ' {"at": "2026-11-23T10:10:00Z", "value": 0.3}]}'  # fmt: skip
     path = tmp_path / "x.duckdb"
     with Store(path) as store:
         store.execute(
@@ -103,6 +105,9 @@ def test_a_fixed_limit_is_shown_with_its_rate_and_counted_in_the_bar(tmp_path: P
     assert "7.7 %" in shown
     assert "(4.1\u201314.1), 1,200 turns in 410 sessions" in shown
     assert "the limit is 2.0 %" in shown
+    assert "Until the alarm" in shown
+    assert "dashed: limit 2.0 %" in shown.replace("\u00a0", " ")
+    assert '<path class="dashed"' in shown
     assert "silenced: nobody is notified until 2999-01-01 00:00 UTC" in shown
     assert "1 alarm is firing" in overview
 

@@ -346,12 +346,8 @@ def _print(options: ScoreOptions, verdict: Verdict, chosen: ChosenMetrics, bad_l
         print(json.dumps(data, ensure_ascii=False))
     else:
         store = options.cases[0] if is_database(options.cases[0]) else options.db
-        print_summary(
-            verdict.summary,
-            console(),
-            verdict.differences,
-            store=named_in_hints(store) if store else None,
-        )
+        hinted = None if store is None else named_in_hints(store)
+        print_summary(verdict.summary, console(), verdict.differences, store=hinted)
 
 
 def _check_files(paths: Sequence[Path]) -> None:

@@ -348,7 +348,7 @@ class MonitorReplayOptions:
     """The stored turns, and the rules to run over them."""
 
     db: tuple[Path, ...] = stores()
-    rules: Path = option("--rules monitor.json", "the file of rules")
+    rules: Path = option("--rules monitor.json", "the file of rules", variable="EVALTAP_MONITOR")
     json: bool = as_json()
 
 

@@ -1,13 +1,13 @@
-"""The cases of an alarm: examples, and the filter with which `evaltap cases` lists them."""
+"""What an alarm rests on: examples, the filter with which `evaltap cases` lists its cases, and its rates."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
 from evaltap.evaluator.analysis.estimates.turns import Turns
 from evaltap.evaluator.analysis.filters.language import FIELDS, quoted
-from evaltap.evaluator.monitoring.model import Changed
-from evaltap.evaluator.monitoring.turns import EXAMPLES
+from evaltap.evaluator.monitoring.model import Changed, RateAt
+from evaltap.evaluator.monitoring.turns import EXAMPLES, WatchedTurn
 from evaltap.schemas.formats.monitor import Watch
 
 _BAD: Final[Mapping[str, str]] = {
@@ -25,6 +25,29 @@ _BAD: Final[Mapping[str, str]] = {
 _FIELDS: Final[Mapping[str, str]] = {"tool_path": "path"}
 _UNLIKE: Final = frozenset({"run"})
 """Slices whose name means something else in a filter."""
+
+
+RATES: Final = 24
+"""The number of spans for which an alarm keeps its rate."""
+
+
+def rates_of(turns: Iterable[WatchedTurn], until: datetime) -> tuple[RateAt, ...]:
+    """Return the weighted share or mean of turns in equal spans of time, from the first turn to `until`."""
+    given = list(turns)
+    if not given:
+        return ()
+    begins = min(turn.started_at for turn in given)
+    length = max((until - begins) / RATES, timedelta(minutes=1))
+    sums = [[0.0, 0.0] for _ in range(RATES)]
+    for turn in given:
+        of_span = sums[min(RATES - 1, int((turn.started_at - begins) / length))]
+        of_span[0] += turn.weight * turn.amount
+        of_span[1] += turn.weight
+    known = sums[: min(RATES, int((until - begins) / length) + 1)]
+    return tuple(
+        RateAt(begins + n * length, amount / weight if weight else None)
+        for n, (amount, weight) in enumerate(known)
+    )
 
 
 def filter_of(

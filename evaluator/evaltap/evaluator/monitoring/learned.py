@@ -23,7 +23,7 @@ from evaltap.evaluator.analysis.stats.detector import (
 from evaltap.evaluator.analysis.stats.estimate import Profile, estimate
 from evaltap.evaluator.analysis.stats.rate import wilson_of
 from evaltap.evaluator.monitoring.changed import Candidate, changed_slices, explaining
-from evaltap.evaluator.monitoring.evidence import example_cases, filter_of
+from evaltap.evaluator.monitoring.evidence import example_cases, filter_of, rates_of
 from evaltap.evaluator.monitoring.incidents import bad_span
 from evaltap.evaluator.monitoring.measures import Found, is_good, unit_of
 from evaltap.evaluator.monitoring.model import BadSpan, Event, Status
@@ -487,7 +487,8 @@ def explained(
         cases = example_cases(turns, good=good, mean=bool(unit_of(watch)))
     listed = filter_of(watch, event.slice, changed, event.since, event.at)
     bad = _bad_span(event.since, whole, watch, learned)
-    event = replace(event, changed=changed, cases=cases, cases_filter=listed, bad=bad)
+    rates = rates_of(whole, until.replace(tzinfo=None))
+    event = replace(event, changed=changed, cases=cases, cases_filter=listed, bad=bad, rates=rates)
     if found is None:
         return event
     if (mean := learned.mean) is not None and event.rate_before is not None:

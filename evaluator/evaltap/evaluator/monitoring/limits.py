@@ -12,7 +12,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Final, NamedTuple
 
 from evaltap.evaluator.analysis.stats.estimate import Cell, Profile, estimate
-from evaltap.evaluator.monitoring.evidence import filter_of
+from evaltap.evaluator.monitoring.evidence import filter_of, rates_of
 from evaltap.evaluator.monitoring.incidents import bad_span
 from evaltap.evaluator.monitoring.measures import Found, unit_of
 from evaltap.evaluator.monitoring.model import Event, Status
@@ -183,6 +183,8 @@ class LimitWatch:
         yield from state.events
         if state.seen is None:
             few = f"fewer than {_FEWEST} sessions in {counted(self._watch.hours, 'hour')}"
+            if not done:
+                few = "the first five minutes have not ended"
             yield Event(
                 self._watch.name,
                 stream.slice,
@@ -262,4 +264,5 @@ def _with_cases(event: Event, watch: Watch, turns: Iterable[WatchedTurn]) -> Eve
     cases = dict.fromkeys(turn.eval_id for turn in bad)
     within = filter_of(watch, event.slice, (), event.since, event.at)
     span = bad_span(event.since or datetime.min, bad)
-    return replace(event, cases=tuple(cases)[:EXAMPLES], cases_filter=within, bad=span)
+    rates = rates_of(turns, event.at or datetime.max)
+    return replace(event, cases=tuple(cases)[:EXAMPLES], cases_filter=within, bad=span, rates=rates)

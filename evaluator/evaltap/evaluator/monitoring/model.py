@@ -43,6 +43,16 @@ class Joined:
     unit: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class RateAt:
+    """A watched share or mean in a span of time."""
+
+    at: datetime
+    """UTC, without a time zone: the beginning of the span."""
+    value: float | None
+    """None without turns."""
+
+
 class BadSpan(NamedTuple):
     """The bad turns behind an alarm, to be compared with those of others."""
 
@@ -94,6 +104,8 @@ class Event:
     """Alarms that are part of this one: slices first, then by how much they got worse."""
     part_of: str = ""
     """The subject of the alarm that this one is part of."""
+    rates: tuple[RateAt, ...] = ()
+    """For an alarm that begins: the share or mean until then, in equal spans of time."""
     bad: BadSpan | None = field(default=None, compare=False, repr=False)
     """For an alarm that begins: its bad turns; not part of the data."""
 
@@ -112,6 +124,7 @@ class Event:
         found = asdict(replace(self, bad=None))
         del found["bad"]
         found["also"] = [{**asdict(one), "at": _rfc3339(one.at)} for one in self.also]
+        found["rates"] = [{"at": _rfc3339(one.at), "value": one.value} for one in self.rates]
         return {**found, **{name: _rfc3339(getattr(self, name)) for name in _TIMES}}
 
 
@@ -123,7 +136,11 @@ def event_of(data: Mapping[str, Json], cases: Sequence[str] = ()) -> Event:
     """Return an event from its JSON data, with example cases."""
     times = {name: _moment(data.get(name)) for name in _TIMES}
     also = tuple(Joined(**{**one, "at": _moment(one["at"])}) for one in data.get("also", ()))
-    given = {**data, "cases": tuple(cases), "also": also, **times}
+    rates = tuple(
+        RateAt(datetime.fromisoformat(one["at"]).replace(tzinfo=None), one["value"])
+        for one in data.get("rates", ())
+    )
+    given = {**data, "cases": tuple(cases), "also": also, "rates": rates, **times}
     return Event(**{**given, "changed": tuple(Changed(**one) for one in data["changed"])})
 
 

@@ -1,6 +1,6 @@
 """Delivery: the accounts of producers, dead letters, alarms, and why a case has no score."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
@@ -10,6 +10,8 @@ import orjson
 from evaltap.evaluator.ingest.landing.dead_letters import letters
 from evaltap.evaluator.ingest.landing.seq_ranges import Ranges, size
 from evaltap.evaluator.monitoring.history import WatchState, read_states
+from evaltap.evaluator.page import plots
+from evaltap.evaluator.page.rendering import measured
 from evaltap.evaluator.page.request import PageAnswer, PageRequest, link, list_of
 from evaltap.evaluator.pipeline.maintenance.completeness import landed_accounts
 from evaltap.evaluator.pipeline.maintenance.why import Answer, why
@@ -22,7 +24,8 @@ _OLDEST: Final = """
 SELECT min(landed_at) FROM cases ANTI JOIN scores USING (app_name, eval_set_id, eval_id)
 """
 _ALERTS: Final = """
-SELECT alert_id, watch, slice, status, turned_at, event, coalesce(eval_ids, []) AS eval_ids
+SELECT alert_id, watch, slice, status, turned_at, event, coalesce(eval_ids, []) AS eval_ids,
+       max(event->'rates') FILTER (status = 'firing') OVER (PARTITION BY alert_id) AS rates
 FROM alerts
 LEFT JOIN (
   SELECT alert_id, list(eval_id ORDER BY noted_at, rowid) AS eval_ids FROM alert_cases GROUP BY alert_id
@@ -124,6 +127,8 @@ class Alert:
     href: str
     """The list of its cases."""
     examples: tuple[Example, ...]
+    chart: plots.Chart | None
+    """The rate until the alarm, with its limit; None if it was not kept."""
     overview_href: str
     """The overview of the surrounding time."""
     silenced: bool
@@ -156,6 +161,28 @@ def _overview(turned_at: datetime, since: str | None) -> str:
     return link("/", **{"from": f"{start:%Y-%m-%dT%H:%M}", "to": f"{end:%Y-%m-%dT%H:%M}"})
 
 
+def _chart(rates: Sequence[Mapping[str, Any]], event: Mapping[str, Any]) -> plots.Chart | None:
+    if len(rates) < 2:
+        return None
+    unit, most = event.get("unit", ""), event.get("most")
+    points = [
+        plots.Point(datetime.fromisoformat(one["at"]).replace(tzinfo=None), one["value"])
+        for one in rates
+    ]
+    known = [one.value for one in points if one.value is not None]
+    limit = "" if most is None else f"dashed: limit {measured(most, unit)}"
+    return plots.lines(
+        "Until the alarm",
+        [("rate", points)],
+        say="; ".join(filter(None, ["the rate until the alarm", limit])),
+        value=limit,
+        low=0.0,
+        high=max([*known, *([most] if most is not None else [])]) * 1.1,
+        form=lambda value: measured(value, unit),
+        dashed=most,
+    )
+
+
 def view_alerts(reader: StoreReader, request: PageRequest) -> PageAnswer:
     """Read the alarms, newest first, and the states of the watches."""
     found = []
@@ -178,6 +205,7 @@ def view_alerts(reader: StoreReader, request: PageRequest) -> PageAnswer:
                     Example(one, list_of(one), openings.get(one) or "")
                     for one in row["eval_ids"][:EXAMPLES]
                 ),
+                chart=_chart(orjson.loads(row["rates"] or "[]"), event),
                 overview_href=_overview(row["turned_at"], event.get("since")),
                 silenced=_is_silenced(event),
             )
