@@ -377,6 +377,7 @@ def status_of(url: str, host: str = "") -> int:
         return 0
 
 
+@pytest.mark.slow
 def test_the_evaluator_of_compose_serves_the_page_and_health(
     broker: Broker, tmp_path: Path
 ) -> None:

@@ -166,6 +166,7 @@ class Slow(MemorySink):
         super().append(records)
 
 
+@pytest.mark.slow
 def test_closing_waits_as_long_as_turns_are_written() -> None:
     sink = Slow()
     recorder = Recorder(sink=sink, close_timeout_seconds=0.8)

@@ -45,6 +45,7 @@ EMPTY_ATTRIBUTES = length_delimited(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FLOODS)
 def test_no_small_request_keeps_others_waiting(tmp_path: Path, name: str) -> None:
     body, kind, encoding, codes = FLOODS[name]
@@ -61,6 +62,7 @@ def test_no_small_request_keeps_others_waiting(tmp_path: Path, name: str) -> Non
         assert server.megabytes() < 400
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("body", [EMPTY_SPANS, EMPTY_ATTRIBUTES, b"\x0a\x00" * 200_000])
 def test_parts_are_counted_before_anything_is_made_of_them(body: bytes) -> None:
     with pytest.raises(FormatError, match="parts"):
@@ -84,6 +86,7 @@ def test_honest_requests_are_not_counted_out() -> None:
     assert decode_traces(body)
 
 
+@pytest.mark.slow
 def test_bodies_that_never_end_take_bounded_memory(tmp_path: Path) -> None:
     with collect(tmp_path) as server:
         senders = []

@@ -108,6 +108,7 @@ def test_a_kill_costs_no_more_than_the_last_seconds(tmp_path: Path) -> None:
     assert written == accepted
 
 
+@pytest.mark.slow
 def test_it_refuses_before_it_has_accepted_more_than_it_can_write(tmp_path: Path) -> None:
     bodies = [batch() for _ in range(100)]
     with collect(tmp_path) as server:

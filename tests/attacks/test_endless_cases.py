@@ -187,6 +187,7 @@ def function_metric(name: str) -> str:
     return json.dumps([metric])
 
 
+@pytest.mark.slow
 def test_a_process_that_is_no_service_any_more_does_not_end() -> None:
     attack("""
 import time
@@ -226,6 +227,7 @@ time_limit.LEAST_PATIENCE = 1.0
 )
 
 
+@pytest.mark.slow
 def test_a_function_that_never_returns_is_an_error_of_each_case(folder: Path) -> None:
     (folder / "m.json").write_text(function_metric("endless"))
 

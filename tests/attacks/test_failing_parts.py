@@ -119,6 +119,7 @@ print(recorder.close(20), recorder.counters().delivered)
     assert attack(program, tmp_path / "log.db").split() == ["True", "55"]
 
 
+@pytest.mark.slow
 def test_a_full_disk_costs_held_turns_and_no_later_ones() -> None:
     program = """
 import resource, signal

@@ -35,6 +35,7 @@ def held_seconds(redactor: PatternRedactor, text: str) -> float:
     return longest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 def test_no_text_of_60_kb_holds_the_interpreter_for_more_than_20_ms(shape: str) -> None:
     redactor = PatternRedactor(b"k" * 32)

@@ -231,6 +231,7 @@ def quoting(name: str, payload: str, place: str) -> ScriptedJudge:
     return ScriptedJudge(answer)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["within", "before", "after", "fenced before"])
 @pytest.mark.parametrize("name", FAILING)
 def test_no_attack_passes_with_a_judge_that_quotes_it_and_fails_it(name: str, place: str) -> None:

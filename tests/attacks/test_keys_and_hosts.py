@@ -225,6 +225,7 @@ def test_what_the_environment_replaces_is_not_looked_at() -> None:
     assert found.base_url == "http://own/v1"
 
 
+@pytest.mark.slow
 def test_a_trusted_file_reads_variables_and_nothing_shows_them(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -34,6 +34,7 @@ def open_to_others(folder: Path) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 def test_nothing_that_the_commands_write_is_for_others(here: Path) -> None:
     work = here / "work"
     work.mkdir()

@@ -56,6 +56,7 @@ def test_connections_that_send_nothing_do_not_keep_visitors_out(tmp_path: Path, 
         assert [visit(port) for _ in range(5)] == [200] * 5
 
 
+@pytest.mark.slow
 def test_clients_that_do_not_read_do_not_keep_visitors_out(tmp_path: Path) -> None:
     with page(tmp_path) as port, ExitStack() as opened:
         for _ in range(MOST_CONNECTIONS + 20):

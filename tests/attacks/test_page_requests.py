@@ -30,6 +30,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield page
 
 
+@pytest.mark.slow
 def test_a_filter_of_thousands_of_terms_is_no_fault_of_the_page(page: Served) -> None:
     with pytest.raises(InputError, match="more than 200 terms"):
         parse_filter("not " * 2_500)

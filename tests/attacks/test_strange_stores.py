@@ -115,6 +115,7 @@ def test_a_view_in_the_place_of_a_table_is_refused(
     assert f"{table} is a view" in said.err
 
 
+@pytest.mark.slow
 def test_a_function_in_the_place_of_duckdbs_is_refused(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -129,6 +130,7 @@ def test_a_function_in_the_place_of_duckdbs_is_refused(
     assert "contains functions" in said.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "statement",
     [
@@ -215,6 +217,7 @@ def test_a_store_that_lacks_a_column_is_refused_with_what_to_do(
     assert "land the log again into a new file" in error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "statement",
     [

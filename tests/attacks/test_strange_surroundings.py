@@ -42,6 +42,7 @@ SURROUNDINGS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SURROUNDINGS)
 def test_a_command_ends_as_it_should(folder: Path, name: str) -> None:
     command, code, expected = SURROUNDINGS[name]

@@ -67,6 +67,7 @@ SHAPES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 def test_traces_of_thousands_of_such_spans_are_read(shape: Callable[[int], list[Span]]) -> None:
     assert list(observe_trace(shape(4_000)))

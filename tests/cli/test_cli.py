@@ -317,6 +317,7 @@ sys.exit(main(consume))
 """
 
 
+@pytest.mark.slow
 def test_a_store_in_a_folder_that_cannot_be_written_is_not_called_foreign() -> None:
     # Not below tmp_path, which only its owner may enter.
     with tempfile.TemporaryDirectory() as folder:
@@ -355,6 +356,7 @@ sys.exit(codes != [2, 2, 2])
 """
 
 
+@pytest.mark.slow
 def test_a_file_in_a_folder_of_another_user_is_told_without_a_traceback() -> None:
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
@@ -473,6 +475,7 @@ def test_report_prints_the_format_that_is_asked_for(evaltap: Evaltap, store: str
     assert evaltap("report", store, "--format", "junit")[1].startswith("<?xml")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "scored", "told"),
     [

@@ -78,6 +78,7 @@ def test_fail_on_says_what_a_gap_costs_and_the_argument_goes_before_the_environm
     assert (found[0], json.loads(found[1])["exit_code"]) == (3, 3)
 
 
+@pytest.mark.slow
 def test_a_threshold_may_be_given_by_argument_before_environment_before_file(
     evaltap: Evaltap, monkeypatch: pytest.MonkeyPatch
 ) -> None:

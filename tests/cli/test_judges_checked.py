@@ -59,6 +59,7 @@ def test_a_judge_whose_metrics_are_left_out_need_not_be_there(evaltap: Evaltap) 
     assert "cannot be reached" not in err
 
 
+@pytest.mark.slow
 def test_answers_that_are_kept_need_no_judge(evaltap: Evaltap) -> None:
     with judge_server(lambda _: Answer(GRADED)) as server:
         metrics = judged(baseURL=server.url)
@@ -75,6 +76,7 @@ def test_answers_that_are_kept_need_no_judge(evaltap: Evaltap) -> None:
     assert evaltap(*command, "empty.db")[0] == 2
 
 
+@pytest.mark.slow
 def test_a_store_without_a_case_to_score_needs_no_judge(evaltap: Evaltap) -> None:
     recorder = Recorder("log.db")
     with recorder.turn(session_id="s", user="Hi") as turn:

@@ -90,6 +90,7 @@ def replies(questions: Questions, *asked: tuple[str, dict[str, Any]]) -> Iterato
         yield content.text, bool(reply.is_error)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", INJECTIONS)
 def test_recorded_text_stays_between_marks_that_it_cannot_contain(
     questions: Questions, name: str

@@ -73,6 +73,7 @@ def test_flags_of_estimates_are_whole_and_versions_shown_where_there_are_several
     assert "few_sessions" in out
 
 
+@pytest.mark.slow
 def test_a_drop_of_more_than_100_points_is_none_to_detect(evaltap: Evaltap) -> None:
     _, out, _ = evaltap("compare", "x.duckdb", "x.duckdb")
 
@@ -80,6 +81,7 @@ def test_a_drop_of_more_than_100_points_is_none_to_detect(evaltap: Evaltap) -> N
     assert "detect a drop of" not in out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [60, 80, 100])
 def test_a_report_with_crashes_and_unscored_cases_has_whole_names_and_intervals(
     tmp_path: Path,

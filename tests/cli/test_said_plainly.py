@@ -287,6 +287,7 @@ def test_reasons_of_several_cases_are_one_json_document(evaltap: Evaltap) -> Non
     assert run["last_scored_at"].endswith("Z")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_a_time", [1, 2, 10])
 def test_many_cases_are_explained_like_each_one(evaltap: Evaltap, at_a_time: int) -> None:
     recorder = Recorder("log.db")
@@ -359,6 +360,7 @@ def test_sql_takes_the_store_before_the_statement_as_other_readers_do(evaltap: E
     assert "missing X.duckdb" in evaltap("sql", "SELECT 1")[2]
 
 
+@pytest.mark.slow
 def test_a_report_names_repeats_of_a_case_so_that_show_finds_them(
     evaltap: Evaltap, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,6 +38,7 @@ def test_the_second_signal_ends_what_does_not_heed_the_first(number: signal.Sign
     assert ("interrupt again to stop at once" in told) == (number == signal.SIGINT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("threshold", "code"), [(0, 0), (1, 1)])
 def test_the_exit_code_stays_when_the_reader_of_a_pipe_leaves(
     tmp_path: Path, threshold: int, code: int

@@ -314,6 +314,7 @@ def test_a_loop_and_a_crash_are_counted(tmp_path: Path, capsys: pytest.CaptureFi
     assert any("stream disconnected" in case["reason"] for case in data["worst"])
 
 
+@pytest.mark.slow
 def test_texts_are_redacted_unless_told_otherwise(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -412,6 +413,7 @@ def replaced(value: Any, path: list[int], by: object) -> Any:
     return copy
 
 
+@pytest.mark.slow
 @settings(
     max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

@@ -113,6 +113,7 @@ def test_reasons_of_rubrics_have_their_ids() -> None:
     )
 
 
+@pytest.mark.slow
 def test_reports_use_words_where_scores_and_result_files_keep_the_peers_text(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -83,6 +83,7 @@ def tap(request: pytest.FixtureRequest) -> Iterator[Tap[Driver]]:
         yield tap
 
 
+@pytest.mark.slow
 @scenario()
 def test_one_tool(tap: Tap[Driver]) -> None:
     agent = tap.agent(

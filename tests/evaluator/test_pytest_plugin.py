@@ -74,6 +74,7 @@ def test_a_case_whose_run_failed_fails_its_test_and_names_the_error(
     result.stdout.fnmatch_lines(["*the run failed (TimeoutError: agent died)*"])
 
 
+@pytest.mark.slow
 def test_each_case_is_a_test_named_by_its_id_with_an_outcome_of_its_own(run: Run) -> None:
     result = run(MARKED.format(more=""), found=True)
 

@@ -34,6 +34,7 @@ def says_done(turn: Turn, expected: Turn) -> bool:
     return "done" in (turn.final_text or "")
 
 
+@pytest.mark.slow
 def test_lists_of_dicts_models_lines_and_frames_are_scored_alike(tmp_path: Path) -> None:
     cases = [made("good"), made("bad", calls=False)]
     path = tmp_path / "cases.jsonl"
@@ -161,6 +162,7 @@ def db(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_store_is_read_as_frames_also_while_another_process_holds_it(db: Path) -> None:
     store = Store.open(db)
 

@@ -8,6 +8,7 @@ import pytest
 PROGRAM = Path(__file__).parents[2] / "docs/benchmarks/agent_patterns.py"
 
 
+@pytest.mark.slow
 def test_each_pattern_makes_its_calls_and_the_same_seed_gives_the_same_figures(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -80,6 +80,7 @@ def played(
     return ended, script.given
 
 
+@pytest.mark.slow
 def test_the_recorded_results_of_parallel_calls_reach_the_model_and_the_case(
     tmp_path: Path, shop: Shop, runs: Runs
 ) -> None:
@@ -117,6 +118,7 @@ def test_the_recorded_results_of_parallel_calls_reach_the_model_and_the_case(
     assert not (tmp_path / "effects.txt").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "missing",
     [
@@ -197,6 +199,7 @@ def test_a_built_in_tool_that_was_recorded_cannot_be_answered(
     assert len(script.given) == 1
 
 
+@pytest.mark.slow
 def test_clients_that_run_at_once_are_answered_each_from_its_own_recording(
     tmp_path: Path, shop: Shop, runs: Runs
 ) -> None:

@@ -232,6 +232,7 @@ def test_the_tools_of_an_agent_that_takes_over_are_answered(
     assert shop.effects() == []
 
 
+@pytest.mark.slow
 @frameworks()
 def test_fifty_replays_have_no_effect(kind: type[Driver], runs: Runs, shop: Shop) -> None:
     turn = [says("", call("sell", "c1", sku="A"), call("sell", "c2", sku="B")), says("Done.")]

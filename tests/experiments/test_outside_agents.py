@@ -109,6 +109,7 @@ WRONG = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", WRONG)
 def test_what_a_command_does_wrong_is_one_crash_with_its_reason_and_the_others_go_on(
     wrong: str, command: Callable[[str], Callable[[Recorder], Agent]]

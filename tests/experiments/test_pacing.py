@@ -5,6 +5,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from evaltap.experiments import evaluate
 from evaltap.experiments.worker import Pace, is_refusal
 from support.worlds.running_agents import ANSWER, case, write_set
@@ -33,6 +35,7 @@ def test_a_refused_run_is_made_again_and_is_no_crash(tmp_path: Path) -> None:
     assert asked[1] - asked[0] >= 1.0, "it waited"
 
 
+@pytest.mark.slow
 def test_a_provider_that_always_refuses_leaves_invalid_runs(tmp_path: Path) -> None:
     path = write_set(tmp_path, [case("sum", "add 2 3")])
 

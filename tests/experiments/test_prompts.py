@@ -83,6 +83,7 @@ def run(sets: tuple[Path, Path], judge: Any, **more: Any) -> Improved:
     return improve(*sets, [EXACT], prompts=PROMPTS, agent=agent_of, writer=judge, **more)
 
 
+@pytest.mark.slow
 def test_what_helps_is_kept_until_nothing_fails(sets: tuple[Path, Path]) -> None:
     seen: list[Round] = []
     better = {"tone": "Be polite to {name}.", "format": "Use capitals."}
@@ -127,6 +128,7 @@ def test_a_prompt_without_its_placeholders_is_not_taken(
     assert found.rounds[0].validation is None
 
 
+@pytest.mark.slow
 def test_breaking_the_agent_does_not_raise_the_score(tmp_path: Path) -> None:
     easy = write_set(tmp_path, "easy", "ann"), write_set(tmp_path, "validation", "zoe")
     prompts = {"tone": "polite {name}", "format": "words"}
@@ -140,6 +142,7 @@ def test_breaking_the_agent_does_not_raise_the_score(tmp_path: Path) -> None:
     assert (only.validation.score, only.accepted) == (0.0, False)
 
 
+@pytest.mark.slow
 def test_a_tie_is_no_gain_and_patience_ends(sets: tuple[Path, Path]) -> None:
     same = {"tone": "Answer {name} well.", "format": "Use words."}
 

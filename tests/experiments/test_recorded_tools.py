@@ -76,6 +76,7 @@ def test_an_agent_that_swallows_the_miss_is_invalid_all_the_same(evaltap: Evalta
     assert (code, found["units"]["invalid"], real_calls()) == (3, 2, 0)
 
 
+@pytest.mark.slow
 def test_a_renamed_tool_is_suggested_and_can_be_mapped(evaltap: Evaltap) -> None:
     evaltap("run", "shop.evalset.json", "--agent", "shop:renamed", "--metrics", "metrics.json",
             "--db", "y.duckdb")  # fmt: skip
@@ -214,6 +215,7 @@ lines.on("line", async (line) => {
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs Node.js")
 def test_an_agent_in_javascript_takes_its_tools_from_the_recording(
     evaltap: Evaltap, tmp_path: Path
@@ -320,6 +322,7 @@ def test_the_official_client_calls_recorded_tools_over_http(tmp_path: Path) -> N
     assert json.loads(found.content[0].text) == {"sum": 3}
 
 
+@pytest.mark.slow
 def test_a_gate_runs_the_agent_on_the_cases_first(evaltap: Evaltap) -> None:
     metrics = json.loads(Path("metrics.json").read_text())[1:]
     gate = {"dimensions": [{"name": "runs", "threshold": 1, "metrics": metrics}]}
@@ -339,6 +342,7 @@ def test_a_gate_runs_the_agent_on_the_cases_first(evaltap: Evaltap) -> None:
     assert (code, real_calls()) == (1, 0)
 
 
+@pytest.mark.slow
 def test_from_python_and_pytest_tools_are_answered_as_well(
     evaltap: Evaltap, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -108,6 +108,7 @@ def replay(evaltap: Evaltap, agent: str, *more: str) -> tuple[int, Any, str]:
     return code, json.loads(out) if out.strip() else None, said
 
 
+@pytest.mark.slow
 def test_the_unchanged_agent_is_faithful_and_equal_in_every_verdict(evaltap: Evaltap) -> None:
     record()
     land(evaltap)
@@ -125,6 +126,7 @@ def test_the_unchanged_agent_is_faithful_and_equal_in_every_verdict(evaltap: Eva
     assert found["drift"]["refund"]["misses"] == 0
 
 
+@pytest.mark.slow
 def test_what_the_changed_agent_does_worse_is_named_with_the_difference(evaltap: Evaltap) -> None:
     record()
     land(evaltap)
@@ -144,6 +146,7 @@ def test_what_the_changed_agent_does_worse_is_named_with_the_difference(evaltap:
     assert lines[-1].startswith("  latency: ")
 
 
+@pytest.mark.slow
 def test_a_call_without_a_recorded_result_forks_and_the_bounds_do_not_guess(
     evaltap: Evaltap,
 ) -> None:
@@ -171,6 +174,7 @@ def test_a_call_without_a_recorded_result_forks_and_the_bounds_do_not_guess(
     assert turns == [(60, 0)], "a turn that was cut short is no evidence"
 
 
+@pytest.mark.slow
 def test_a_renamed_tool_is_mapped_or_leaves_no_estimate(evaltap: Evaltap) -> None:
     record()
     land(evaltap)
@@ -185,6 +189,7 @@ def test_a_renamed_tool_is_mapped_or_leaves_no_estimate(evaltap: Evaltap) -> Non
     assert found["faithful"]["share"] == 1.0
 
 
+@pytest.mark.slow
 def test_after_other_calls_the_next_user_message_is_off_script(evaltap: Evaltap) -> None:
     record()
     land(evaltap)
@@ -200,6 +205,7 @@ def test_after_other_calls_the_next_user_message_is_off_script(evaltap: Evaltap)
     assert again["off_script"] == 30, "and are no part of the forecast"
 
 
+@pytest.mark.slow
 def test_a_crash_of_the_agent_is_a_failure_and_no_fork(evaltap: Evaltap) -> None:
     record()
     land(evaltap)
@@ -214,6 +220,7 @@ def test_a_crash_of_the_agent_is_a_failure_and_no_fork(evaltap: Evaltap) -> None
     assert found["forks"] == []
 
 
+@pytest.mark.slow
 def test_several_runs_of_a_session_are_one_cluster(evaltap: Evaltap) -> None:
     record()
     land(evaltap)
@@ -225,6 +232,7 @@ def test_several_runs_of_a_session_are_one_cluster(evaltap: Evaltap) -> None:
     assert found["effective_sessions"] == pytest.approx(once["effective_sessions"], rel=0.05)
 
 
+@pytest.mark.slow
 def test_a_sample_of_sampled_traffic_is_weighted_by_both_draws(evaltap: Evaltap) -> None:
     record(sample_rate=0.6)
     land(evaltap)
@@ -239,6 +247,7 @@ def test_a_sample_of_sampled_traffic_is_weighted_by_both_draws(evaltap: Evaltap)
     assert found["metrics"]["run_succeeded"]["old"]["rate"] == 1.0
 
 
+@pytest.mark.slow
 def test_sessions_chosen_by_how_they_ended_forecast_nothing(evaltap: Evaltap) -> None:
     record()
     land(evaltap)
@@ -261,6 +270,7 @@ def test_traffic_without_verdicts_says_how_to_score_it(evaltap: Evaltap) -> None
     assert "evaltap score shop.duckdb --metrics" in said
 
 
+@pytest.mark.slow
 def test_a_filter_without_sessions_and_a_metric_with_references_are_refused(
     evaltap: Evaltap,
 ) -> None:
@@ -276,6 +286,7 @@ def test_a_filter_without_sessions_and_a_metric_with_references_are_refused(
     assert "nobody" in said
 
 
+@pytest.mark.slow
 def test_a_replay_that_was_killed_goes_on_without_repeating_what_was_done(
     evaltap: Evaltap,
 ) -> None:
@@ -311,6 +322,7 @@ def test_a_replay_that_was_killed_goes_on_without_repeating_what_was_done(
     assert len(Path("calls.txt").read_text()) <= 90 + 2 * 4 * 2, "answered calls are not repeated"
 
 
+@pytest.mark.slow
 def test_the_forecast_is_written_for_a_pull_request(evaltap: Evaltap) -> None:
     record()
     land(evaltap)

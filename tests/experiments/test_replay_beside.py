@@ -44,6 +44,7 @@ def kinds(row: tuple[CallCell | None, ...]) -> list[str]:
     return ["" if one is None else f"{one.kind} {one.name}" for one in row]
 
 
+@pytest.mark.slow
 def test_equal_calls_stand_in_one_row_and_such_turns_are_alike(store: Store) -> None:
     found = beside(store, "s-same")
 
@@ -139,6 +140,7 @@ def test_without_a_recording_runs_are_compared_with_the_first(path: Path, tmp_pa
     assert found.turns[0].user == "where is F-7"
 
 
+@pytest.mark.slow
 def test_resuming_keeps_each_recorded_session_once(path: Path, tmp_path: Path) -> None:
     folder = tmp_path / "again"
     folder.mkdir()
@@ -153,6 +155,7 @@ def test_resuming_keeps_each_recorded_session_once(path: Path, tmp_path: Path) -
         assert sorted(store.column("SELECT eval_id FROM recorded_sessions")) == sorted(SESSIONS)
 
 
+@pytest.mark.slow
 def test_what_was_recorded_is_erased_and_pruned_with_its_session(
     path: Path, tmp_path: Path
 ) -> None:

@@ -128,6 +128,7 @@ def test_recorded_text_is_no_markup_and_no_escape_sequence() -> None:
     assert not any("\x1b" in line for line in lines)
 
 
+@pytest.mark.slow
 def test_a_long_list_is_cut_and_counted() -> None:
     rows = turns(3000, False, name="session-with-quite-a-long-name-")
     found = result(helpful=forecast(rows))

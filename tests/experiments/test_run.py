@@ -41,6 +41,7 @@ def calls() -> int:
     return len(Path("calls.txt").read_text().splitlines()) if Path("calls.txt").exists() else 0
 
 
+@pytest.mark.slow
 def test_each_case_runs_as_often_as_asked_and_lands_like_any_traffic(evaltap: Evaltap) -> None:
     code, found, said = run(evaltap, "agents:answer", "--runs", "3", "--version", "1.4")
 
@@ -66,6 +67,7 @@ def test_each_case_runs_as_often_as_asked_and_lands_like_any_traffic(evaltap: Ev
     assert calls_ == [(6, 6)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("agent", ["answers_later", "make", "Made", "forks"])
 def test_agents_may_be_async_made_by_a_factory_or_fork(evaltap: Evaltap, agent: str) -> None:
     code, found, _ = run(evaltap, f"agents:{agent}")
@@ -76,6 +78,7 @@ def test_agents_may_be_async_made_by_a_factory_or_fork(evaltap: Evaltap, agent: 
         assert Path("closed.txt").read_text() == "xxx", "each is closed; one was made to look at"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("agent", "reason"),
     [
@@ -107,6 +110,7 @@ def test_two_answers_are_none(evaltap: Evaltap) -> None:
     assert "answered twice" in found["cases"][0]["reasons"][0]
 
 
+@pytest.mark.slow
 def test_an_agent_that_will_not_be_cancelled_is_abandoned(evaltap: Evaltap) -> None:
     began = time.monotonic()
     _, found, _ = run(evaltap, "agents:will_not_be_cancelled", "--turn-seconds", "0.5")
@@ -201,6 +205,7 @@ def test_inputs_that_cannot_be_said_again_are_named(evaltap: Evaltap, tmp_path: 
         assert part in said
 
 
+@pytest.mark.slow
 def test_a_higher_number_of_runs_buys_only_the_difference(evaltap: Evaltap) -> None:
     run(evaltap, "agents:answer", "--runs", "2")
     code, found, _ = run(evaltap, "agents:answer", "--runs", "5", "--resume")
@@ -210,6 +215,7 @@ def test_a_higher_number_of_runs_buys_only_the_difference(evaltap: Evaltap) -> N
     assert found["units"] == {"planned": 10, "scored": 10, "crashed": 0, "invalid": 0, "skipped": 4}
 
 
+@pytest.mark.slow
 def test_an_experiment_does_not_go_on_with_something_else(evaltap: Evaltap, tmp_path: Path) -> None:
     run(evaltap)
     other = run(evaltap, "agents:wrong", "--resume")
@@ -227,6 +233,7 @@ def test_an_experiment_does_not_go_on_with_something_else(evaltap: Evaltap, tmp_
     assert calls() == 2
 
 
+@pytest.mark.slow
 def test_chosen_cases_only(evaltap: Evaltap) -> None:
     _, one, _ = run(evaltap, "agents:answer", "--case", "sum")
     _, other, _ = run(evaltap, "agents:answer", "--filter", "prod*")
@@ -246,6 +253,7 @@ def test_a_dry_run_says_what_would_be_done_and_calls_nothing(evaltap: Evaltap) -
     assert found["smallest_drop"]["independent"] < found["smallest_drop"]["alike"]
 
 
+@pytest.mark.slow
 def test_two_versions_in_one_store_are_compared(evaltap: Evaltap) -> None:
     run(evaltap, "agents:answer", "--runs", "5", "--version", "1")
     code, found, _ = run(evaltap, "agents:wrong", "--runs", "5", "--version", "2")
@@ -257,6 +265,7 @@ def test_two_versions_in_one_store_are_compared(evaltap: Evaltap) -> None:
     assert "-100.0 points" in compared[1]
 
 
+@pytest.mark.slow
 def test_the_target_ends_the_experiment_as_soon_as_it_is_certain(evaltap: Evaltap) -> None:
     code, found, _ = run(evaltap, "agents:answer", "--runs", "60", "--until", "pass_rate>=0.7@95%")
     missed = run(evaltap, "agents:wrong", "--runs", "60", "--until", "pass_rate>=0.7@95%")
@@ -279,6 +288,7 @@ def test_one_result_file_holds_all_runs(evaltap: Evaltap) -> None:
     assert all(one.eval_metric_result_per_invocation for one in result.eval_case_results if one)
 
 
+@pytest.mark.slow
 def test_pseudonyms_reach_the_agent_as_values_and_the_record_as_pseudonyms(
     evaltap: Evaltap, tmp_path: Path
 ) -> None:
@@ -346,6 +356,7 @@ def slow_set(folder: Path, cases: int, seconds: float) -> None:
     )
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_in_order_and_says_how_to_go_on(tmp_path: Path) -> None:
     slow_set(tmp_path, 12, 0.3)
     process = start(tmp_path, "--concurrency", "2")
@@ -396,6 +407,7 @@ def test_killed_at_any_moment_and_resumed_each_unit_is_there_once(tmp_path: Path
     assert made <= cases * runs + concurrency * kills
 
 
+@pytest.mark.slow
 def test_metrics_that_read_no_reference_are_compared_with_those_of_production(
     evaltap: Evaltap,
 ) -> None:

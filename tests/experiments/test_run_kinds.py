@@ -68,6 +68,7 @@ def write(*cases: dict[str, Any]) -> None:
     Path("greetings.evalset.json").write_text(json.dumps(data))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("agent", ["greeter:agent", "greeter:make", "command"])
 def test_cases_with_and_without_an_app_and_with_state_run(evaltap: Evaltap, agent: str) -> None:
     Path("greeter.py").write_text(ADK)

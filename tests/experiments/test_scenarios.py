@@ -101,6 +101,7 @@ def turns() -> list[tuple[str, str]]:
         return store.rows("SELECT user_text, final_text FROM latest_turns ORDER BY started_at")
 
 
+@pytest.mark.slow
 def test_a_simulated_user_talks_to_the_agent_until_it_says_the_stop_signal(
     evaltap: Evaltap,
 ) -> None:
@@ -114,6 +115,7 @@ def test_a_simulated_user_talks_to_the_agent_until_it_says_the_stop_signal(
     assert found["agent_calls"] == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("agent", "user", "limit", "ended_by", "units"),
     [
@@ -281,6 +283,7 @@ def test_a_scenario_that_cannot_be_played_is_refused(
     assert says in said
 
 
+@pytest.mark.slow
 def test_a_model_plays_the_user_with_seeds_a_budget_and_cached_replies(
     evaltap: Evaltap, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -333,6 +336,7 @@ def test_a_user_file_with_a_wrong_key_is_refused(evaltap: Evaltap) -> None:
     assert "no key 'modelNam' of a judgeModel; did you mean 'modelName'" in said
 
 
+@pytest.mark.slow
 def test_an_experiment_goes_on_with_the_same_user_and_reference_only(evaltap: Evaltap) -> None:
     write(scenario(expectedRunnerEnabled=True), metrics=(SAME,))
     options = ("--user", "hall:guest", "--expected-agent", "hall:clerk")
@@ -348,6 +352,7 @@ def test_an_experiment_goes_on_with_the_same_user_and_reference_only(evaltap: Ev
     assert "expected agent was 'hall:clerk', is 'hall:careless'" in said
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_each_conversation_is_whole_with_what_was_expected(
     evaltap: Evaltap, tmp_path: Path
 ) -> None:
@@ -425,6 +430,7 @@ def judging(failed: str = "") -> Any:
     return says
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("user", "failed", "state", "reason"),
     [
@@ -483,6 +489,7 @@ def recorded(eval_id: str = "old") -> dict[str, Any]:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_recorded_conversation_is_continued_by_a_simulated_user_with_the_recorded_results(
     evaltap: Evaltap,
 ) -> None:
@@ -507,6 +514,7 @@ def test_a_recorded_conversation_is_continued_by_a_simulated_user_with_the_recor
     assert (code, "no case has more than 3 turns" in said) == (2, True)
 
 
+@pytest.mark.slow
 def test_a_plan_is_drafted_from_production_and_can_be_run(evaltap: Evaltap) -> None:
     write()
     with Recorder("agent.log.db") as recorder:

@@ -177,6 +177,7 @@ def test_an_unknown_app_has_nothing(stores: Stores) -> None:
 IDS = ["Set", "set", "Sét", "Set ", "sét", "集", "🦆", "a'b\"c;--%s{x}", "x" * 200]
 
 
+@pytest.mark.slow
 def test_ids_are_compared_byte_by_byte(stores: Stores) -> None:
     for one in IDS:
         stores.sets.create("app", one)
@@ -242,6 +243,7 @@ def test_a_result_comes_back_as_it_was(stores: Stores) -> None:
     assert stores.results.get("app", "r").summary is None
 
 
+@pytest.mark.slow
 def test_what_many_threads_add_is_all_there(stores: Stores) -> None:
     stores.sets.create("app", "s")
 

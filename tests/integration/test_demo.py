@@ -76,6 +76,7 @@ def _masked(text: str) -> str:
     return before + "?" + after.partition(">")[2] if found else text
 
 
+@pytest.mark.slow
 def test_every_tool_call_has_the_scripts_arguments_and_the_tools_result(
     store: duckdb.DuckDBPyConnection,
 ) -> None:

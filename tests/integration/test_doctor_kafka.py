@@ -35,6 +35,7 @@ def doctor(broker: Broker, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]
     return found
 
 
+@pytest.mark.slow
 def test_what_waits_on_a_topic_is_told_apart_from_what_is_lost(
     broker: Broker,
     tmp_path: Path,

@@ -70,6 +70,7 @@ def check(row: Mapping[str, Any], turns: Sequence[Kept]) -> None:
     assert ("few_sessions" in row["flags"]) == (oracle.effective_sessions < 10)
 
 
+@pytest.mark.slow
 def test_the_whole_and_every_slice_are_the_oracles(tmp_path: Path, estimate: Estimate) -> None:
     traffic = make_traffic(np.random.default_rng(1))
     land(tmp_path, traffic)
@@ -101,6 +102,7 @@ def test_the_whole_and_every_slice_are_the_oracles(tmp_path: Path, estimate: Est
         check(row, [turn for turn in traffic.kept if (turn.model, turn.hour) == wanted])
 
 
+@pytest.mark.slow
 def test_windows_and_conditions_choose_turns(tmp_path: Path, estimate: Estimate) -> None:
     traffic = make_traffic(np.random.default_rng(2))
     land(tmp_path, traffic)
@@ -117,6 +119,7 @@ def test_windows_and_conditions_choose_turns(tmp_path: Path, estimate: Estimate)
     assert "open" in row["flags"]
 
 
+@pytest.mark.slow
 def test_the_views_have_the_same_rates(tmp_path: Path, estimate: Estimate) -> None:
     traffic = make_traffic(np.random.default_rng(3))
     land(tmp_path, traffic)
@@ -271,6 +274,7 @@ def test_signals_are_shares_of_turns(landed: Traffic, estimate: Estimate) -> Non
     assert thumbs["rate"] == 0
 
 
+@pytest.mark.slow
 def test_labels_correct_the_judge(
     landed: Traffic, tmp_path: Path, estimate: Estimate, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -374,6 +378,7 @@ def test_a_mistake_is_named(
     assert "Traceback" not in error
 
 
+@pytest.mark.slow
 def test_several_files_are_estimated_as_one(
     landed: Traffic, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -48,6 +48,7 @@ def landed(tmp_path: Path) -> Traffic:
     return traffic
 
 
+@pytest.mark.slow
 def test_cases_are_drawn_with_the_largest_probability_of_their_turns(
     landed: Traffic, tmp_path: Path
 ) -> None:
@@ -99,6 +100,7 @@ def test_turns_of_scored_files_count_once_where_they_are_asked_for(tmp_path: Pat
         assert estimate_rates(store, Scope(run_id="another", files=True)).rates == ()
 
 
+@pytest.mark.slow
 def test_a_turn_that_has_grown_since_it_was_scored_is_not_scored_yet(tmp_path: Path) -> None:
     def revision(number: int, answer: str) -> dict[str, Any]:
         return make_case("s", [make_turn("t", answer=answer)], source={"revision": number})
@@ -119,6 +121,7 @@ def test_a_turn_that_has_grown_since_it_was_scored_is_not_scored_yet(tmp_path: P
         assert estimate_rates(store, Scope(files=True)).rates == ()
 
 
+@pytest.mark.slow
 def test_a_quantile_of_the_latency_is_weighted(landed: Traffic, tmp_path: Path) -> None:
     known = Signal("latency_ms", "latency_ms IS NOT NULL")
     with (
@@ -137,6 +140,7 @@ def test_a_quantile_of_the_latency_is_weighted(landed: Traffic, tmp_path: Path) 
     assert found == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_drops_count_in_the_hour_in_which_they_were_stated(
     tmp_path: Path, estimate: Estimate
 ) -> None:
@@ -161,6 +165,7 @@ def test_drops_count_in_the_hour_in_which_they_were_stated(
     assert whole["covered"] == pytest.approx(120 / 160)
 
 
+@pytest.mark.slow
 def test_the_drops_of_a_process_without_a_kept_turn_are_missing_from_the_whole(
     tmp_path: Path, estimate: Estimate
 ) -> None:
@@ -181,6 +186,7 @@ def test_the_drops_of_a_process_without_a_kept_turn_are_missing_from_the_whole(
     assert by_app["covered"] == 1.0
 
 
+@pytest.mark.slow
 def test_the_language_of_the_user_is_a_slice_and_a_condition(
     tmp_path: Path, estimate: Estimate
 ) -> None:

@@ -38,6 +38,7 @@ def record(tmp_path: Path) -> Callable[[int], None]:
     return record
 
 
+@pytest.mark.slow
 def test_four_commands_without_arguments_go_from_init_to_a_report(
     evaltap: Evaltap, record: Callable[[int], None], tmp_path: Path
 ) -> None:
@@ -85,6 +86,7 @@ def test_without_a_log_the_starter_metrics_have_no_bounds(evaltap: Evaltap) -> N
     assert metrics == ["run_succeeded", "trajectory_no_loop"]
 
 
+@pytest.mark.slow
 def test_consume_watches_with_the_starter_file_and_sends_nothing_for_a_file_that_was_found(
     evaltap: Evaltap, record: Callable[[int], None]
 ) -> None:
@@ -220,6 +222,7 @@ def test_commands_read_cases_duckdb_where_nothing_names_a_store(
     assert evaltap("report", "missing.duckdb")[0] == 2
 
 
+@pytest.mark.slow
 def test_every_command_that_reads_a_store_knows_the_one_of_the_folder(
     evaltap: Evaltap, record: Callable[[int], None]
 ) -> None:

@@ -248,6 +248,7 @@ def test_a_log_that_cannot_be_read_is_explained(
     assert "secret" not in said
 
 
+@pytest.mark.slow
 def test_without_a_broker_a_command_says_one_line_and_leaves_no_thread_behind(
     tmp_path: Path,
 ) -> None:

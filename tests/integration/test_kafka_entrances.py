@@ -220,6 +220,7 @@ def test_a_consumer_goes_on_through_an_outage(broker: Broker) -> None:
     assert len(found) == len(set(found)) == 200
 
 
+@pytest.mark.slow
 def test_collect_writes_to_a_topic(broker: Broker, tmp_path: Path) -> None:
     port = free_port()
     command = [sys.executable, "-c", EVALTAP, "collect", "--log", broker.log(),
@@ -244,6 +245,7 @@ def test_collect_writes_to_a_topic(broker: Broker, tmp_path: Path) -> None:
         until(lambda: landed(broker.log(), store) == 1)
 
 
+@pytest.mark.slow
 def test_the_exporter_of_the_entry_point_writes_to_a_topic(broker: Broker, tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(CONFIGURED + RUN_AN_AGENT)
     environment = {

@@ -85,6 +85,7 @@ def test_a_broker_that_never_answers_keeps_nobody_waiting(
     assert (counters.recorded, counters.delivered, counters.spooled) == (200, 0, 200)
 
 
+@pytest.mark.slow
 def test_what_a_silent_broker_left_on_the_spool_is_sent_once_it_speaks(
     broker: Broker, network: Proxy, url: str
 ) -> None:
@@ -99,6 +100,7 @@ def test_what_a_silent_broker_left_on_the_spool_is_sent_once_it_speaks(
         assert landed(broker.log(), store) == 100
 
 
+@pytest.mark.slow
 def test_a_process_ends_although_its_broker_never_answers(network: Proxy, url: str) -> None:
     network.rule = black_hole
     program = """
@@ -167,6 +169,7 @@ def test_what_went_wrong_is_sent_again(
     assert consumed.landed.duplicates <= 3 * WINDOW_RECORDS
 
 
+@pytest.mark.slow
 def test_each_lost_acknowledgement_doubles_at_most_one_window(
     broker: Broker, network: Proxy, url: str
 ) -> None:
@@ -184,6 +187,7 @@ def test_each_lost_acknowledgement_doubles_at_most_one_window(
         assert landed(broker.log(), store) == 1_200
 
 
+@pytest.mark.slow
 def test_a_slow_network_delivers_in_order(broker: Broker, network: Proxy, url: str) -> None:
     network.delay_seconds = 0.05
     with closing(KafkaSink(location(url))) as sink:
@@ -260,6 +264,7 @@ def test_fifty_failed_connections_leave_no_thread_and_no_file_open(
     assert said.stdout.startswith("True"), said.stdout + said.stderr[-2000:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make_rule",
     [

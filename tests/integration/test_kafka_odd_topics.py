@@ -163,6 +163,7 @@ def test_a_consumer_waits_for_a_topic_that_is_made_later(
         thread.join()
 
 
+@pytest.mark.slow
 def test_a_record_that_unpacks_to_a_hundred_megabytes_is_a_dead_letter_of_bounded_size(
     broker: Broker, client: KafkaClientName, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

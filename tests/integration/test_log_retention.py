@@ -138,6 +138,7 @@ def test_a_log_that_was_consumed_takes_turns_again(
     assert json.loads(run_doctor(capsys, log))["losses"] == {"log_unavailable": lost}
 
 
+@pytest.mark.slow
 def test_what_was_landed_is_kept_as_long_as_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -160,6 +161,7 @@ def test_what_was_landed_is_kept_as_long_as_told(
     assert main(["doctor", "--log", str(log)]) == 0, "what was trimmed is not lost"
 
 
+@pytest.mark.slow
 def test_a_copy_of_a_store_that_missed_turns_is_told_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -187,6 +189,7 @@ def test_a_copy_of_a_store_that_missed_turns_is_told_so(
     assert main(["doctor", "--log", str(log), "--db", str(db)]) == 0
 
 
+@pytest.mark.slow
 def test_a_restored_backup_gets_all_that_the_log_still_holds(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -211,6 +214,7 @@ def test_a_restored_backup_gets_all_that_the_log_still_holds(
     assert main(["doctor", "--log", str(log), "--db", str(db)]) == 0
 
 
+@pytest.mark.slow
 def test_a_store_that_began_now_lacks_nothing(tmp_path: Path) -> None:
     log = tmp_path / "log.db"
     recorder = Recorder(str(log))
@@ -225,6 +229,7 @@ def test_a_store_that_began_now_lacks_nothing(tmp_path: Path) -> None:
     assert main(["doctor", "--log", str(log), "--db", str(tmp_path / "now.duckdb")]) == 0
 
 
+@pytest.mark.slow
 def test_a_second_consumer_begins_where_it_says(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -248,6 +253,7 @@ def test_a_second_consumer_begins_where_it_says(
     assert turns(tmp_path / "oldest.duckdb") == 2
 
 
+@pytest.mark.slow
 def test_beginning_at_the_oldest_record_is_for_new_files(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -94,6 +94,7 @@ def turns_of_files(paths: Sequence[Path], folder: Path) -> list[dict[str, Any]]:
     return sorted(found, key=lambda turn: (turn["creationTimestamp"], turn["invocationId"]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", [None, "gzip", "zstd"])
 def test_what_a_collector_wrote_gives_the_turns_that_files_give(
     broker: Broker, tmp_path: Path, compression: str | None
@@ -108,6 +109,7 @@ def test_what_a_collector_wrote_gives_the_turns_that_files_give(
     assert recorded_turns(tmp_path / "x.duckdb") == turns_of_files(files, tmp_path)
 
 
+@pytest.mark.slow
 def test_one_span_a_record_over_all_partitions_gives_the_same(
     broker: Broker, tmp_path: Path
 ) -> None:
@@ -122,6 +124,7 @@ def test_one_span_a_record_over_all_partitions_gives_the_same(
     assert recorded_turns(tmp_path / "x.duckdb") == turns_of_files(files, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_second_run_lands_only_what_is_new_and_says_what_it_read(
     broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -142,6 +145,7 @@ def test_a_second_run_lands_only_what_is_new_and_says_what_it_read(
     assert len(recorded_turns(db)) == 2
 
 
+@pytest.mark.slow
 def test_a_killed_consumer_loses_and_doubles_nothing(broker: Broker, tmp_path: Path) -> None:
     make_telemetry_topics(broker)
     db = tmp_path / "x.duckdb"

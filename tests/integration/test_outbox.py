@@ -74,6 +74,7 @@ def test_what_is_committed_is_published(broker: Broker, tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_letter_beyond_the_clients_own_limit_is_published_whole(
     broker: Broker, tmp_path: Path
 ) -> None:
@@ -85,6 +86,7 @@ def test_a_letter_beyond_the_clients_own_limit_is_published_whole(
     assert [one.value for one in found] == [large.value, b"{"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clients_limit", ["", "500000"], ids=["by the broker", "by the client"])
 def test_a_letter_that_is_refused_for_its_size_is_cut_and_says_so(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clients_limit: str
@@ -143,6 +145,7 @@ TALKATIVE = {
 }
 
 
+@pytest.mark.slow
 def test_a_score_with_a_reason_that_no_record_holds_is_published_with_the_beginning_of_it(
     broker: Broker, tmp_path: Path
 ) -> None:

@@ -53,6 +53,7 @@ def whole() -> list[list[Any]]:
         return answers(connection)
 
 
+@pytest.mark.slow
 def test_two_consumers_share_the_partitions_and_their_files_answer_as_one(shards: str) -> None:
     assert main(["store", "attach", "shard-0.duckdb", "shard-1.duckdb", "--out", "all.sql"]) == 0
 
@@ -85,6 +86,7 @@ def test_a_report_over_both_files_is_that_of_one(
     assert main(["show", "shard-1.duckdb", "shard-0.duckdb", "s-3"]) == 0
 
 
+@pytest.mark.slow
 def test_the_command_of_duckdb_reads_the_sql(shards: str) -> None:
     program = shutil.which("duckdb")
     if program is None:
@@ -99,6 +101,7 @@ def test_the_command_of_duckdb_reads_the_sql(shards: str) -> None:
     assert done.stdout.split() == ["count_star()", "120"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("partitions", "said"),
     [
@@ -138,6 +141,7 @@ def test_a_local_log_and_raw_telemetry_have_no_partitions_to_choose(
     assert "the spans of a trace may be on any partition" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_files_that_overlap_are_told_by_name(
     shards: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -147,6 +151,7 @@ def test_files_that_overlap_are_told_by_name(
     assert "its own --partitions" in said
 
 
+@pytest.mark.slow
 def test_a_file_of_another_layout_or_none_of_ours_is_refused(
     shards: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -165,6 +170,7 @@ def test_a_file_of_another_layout_or_none_of_ours_is_refused(
         assert said in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_file_that_a_consumer_holds_is_told(
     shards: str, capfd: pytest.CaptureFixture[str]
 ) -> None:

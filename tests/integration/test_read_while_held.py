@@ -134,6 +134,7 @@ def test_a_command_says_the_same_of_a_held_and_a_free_file(
     assert said[0][1] or said[0][2] or said[0][3]
 
 
+@pytest.mark.slow
 def test_the_live_run_is_running_while_its_consumer_does(
     stores: tuple[Path, Path], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -294,6 +295,7 @@ def test_a_long_path_has_its_socket_elsewhere(
             assert not (folder / "x.duckdb.sock").exists()
 
 
+@pytest.mark.slow
 def test_a_dead_consumers_socket_is_no_door(tmp_path: Path) -> None:
     hold = (
         "import sys, time, os\n"

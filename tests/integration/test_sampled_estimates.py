@@ -24,6 +24,7 @@ METRIC = {
 }
 
 
+@pytest.mark.slow
 def test_the_estimated_pass_rate_is_that_of_all_turns(tmp_path: Path) -> None:
     sampler = OutcomeSampler(0.2, parse_outcome_rules(RULE))
     kept, passing = [], 0

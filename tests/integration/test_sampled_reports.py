@@ -100,6 +100,7 @@ def data(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:  # Any: an
     return json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.slow
 def test_the_summaries_of_consume_and_report_are_the_estimate(
     sampled: Sampled, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -122,6 +123,7 @@ def test_the_summaries_of_consume_and_report_are_the_estimate(
     assert report["crashed"]["sample_rate"] == pytest.approx(30 / sampled.kept)
 
 
+@pytest.mark.slow
 def test_the_console_says_of_what_the_rates_are(
     sampled: Sampled, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -143,6 +145,7 @@ def test_the_console_says_of_what_the_rates_are(
     assert "2.5% of all cases" in shown, "the crashed runs"
 
 
+@pytest.mark.slow
 def test_each_format_has_the_weighted_rate(
     sampled: Sampled, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -189,6 +192,7 @@ def test_cost_and_latency_are_those_of_all_traffic(
     assert use.recorded.latency_p50_ms != use.latency_p50_ms
 
 
+@pytest.mark.slow
 def test_the_bound_on_latency_is_one_on_all_traffic(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -204,6 +208,7 @@ def test_the_bound_on_latency_is_one_on_all_traffic(
     assert "of all traffic; of the recorded turns" in said
 
 
+@pytest.mark.slow
 def test_traffic_that_was_not_sampled_has_the_rates_of_its_cases(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -219,6 +224,7 @@ def test_traffic_that_was_not_sampled_has_the_rates_of_its_cases(
     assert report["notes"] == []
 
 
+@pytest.mark.slow
 def test_a_report_of_errors_only_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -231,6 +237,7 @@ def test_a_report_of_errors_only_says_so(
     assert "turns without a chance of being kept" in capsys.readouterr().out.lower()
 
 
+@pytest.mark.slow
 def test_a_run_over_sampled_traffic_is_weighted_too(
     sampled: Sampled, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -244,6 +251,7 @@ def test_a_run_over_sampled_traffic_is_weighted_too(
     )
 
 
+@pytest.mark.slow
 def test_the_rates_of_a_file_of_sampled_cases_are_not_passed_off_as_those_of_the_traffic(
     sampled: Sampled, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -259,6 +267,7 @@ def test_the_rates_of_a_file_of_sampled_cases_are_not_passed_off_as_those_of_the
     assert "went through sampling" in page.read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", [None, 0.5])
 def test_a_rate_says_its_unit_and_a_report_gives_those_of_cases_and_turns(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], kept: float | None

@@ -130,6 +130,7 @@ def test_a_reload_takes_new_files_and_keeps_the_old_ones_when_they_are_bad(
     assert consumer.stop() == 0
 
 
+@pytest.mark.slow
 def test_systemd_is_told_when_it_is_ready_alive_reloading_and_stopping(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -269,6 +270,7 @@ def test_figures_say_what_is_left_of_a_budget_and_how_near_an_alarm_is() -> None
     assert found["evaltap_turns_missing"] == {(): 3}
 
 
+@pytest.mark.slow
 def test_doctor_sees_what_waits_for_scores(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

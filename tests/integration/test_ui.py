@@ -105,6 +105,7 @@ def test_the_file_of_a_process_that_was_killed_names_no_page(
     assert ":9/" not in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_reload_prints_no_second_link_and_keeps_the_address(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -111,6 +111,7 @@ def test_repeats_are_runs_and_give_pass_at_k(db: Path, capsys: pytest.CaptureFix
     assert "needs 4 runs" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_report_and_estimate_count_the_repeats_of_a_case_as_one_cluster(
     db: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -318,6 +319,7 @@ def test_a_mistake_is_named(
     assert says in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_runs_of_the_same_name_but_of_another_version_are_other_cases(
     db: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -111,6 +111,7 @@ NAMES = sorted(
 VALUES: tuple[str | int, ...] = ("", "tool", "trpc.agent", "pending_span", "[]", '{"a": 1}', 1)
 
 
+@pytest.mark.slow
 def test_no_dialect_that_is_not_asked_knows_anything() -> None:
     blank = replace(SPANS[0], name="x", scope="", attributes={}, events=())
     single = [replace(blank, attributes={name: value}) for name in NAMES for value in VALUES]

@@ -190,6 +190,7 @@ def test_a_late_span_opens_its_trace_again_with_what_it_held() -> None:
     assert names(buffer, 22) == [(2, "root_span_ended")]
 
 
+@pytest.mark.slow
 def test_a_trace_that_was_read_costs_the_garbage_collector_nothing() -> None:
     buffer = TraceBuffer(TraceLimits(quiet_seconds=2, revise_seconds=60))
     for number in range(1_000):

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from evaltap.schemas.log.local import open_log
 from evaltap.schemas.wire.record import DecodedCase, decode_record
 
@@ -60,6 +62,7 @@ print(*(sight.about for sight in diagnose()), sep="\\n")
     assert case["actualConversation"][0]["finalResponse"]["content"] == "It has shipped."
 
 
+@pytest.mark.slow
 def test_a_recorder_spools_before_a_broker_that_is_away_and_leaves_the_spools_of_others(
     tmp_path: Path,
 ) -> None:

@@ -24,6 +24,7 @@ def test_drift_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert "metric.v1.json" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pattern", "name"),
     [("*.evalset.json", "eval_set"), ("*.evalset_result.json", "eval_set_result")],

@@ -133,6 +133,7 @@ def test_pages_are_used_again_so_the_file_grows_no_further(tmp_path: Path) -> No
     assert max(sizes[2:]) <= sizes[1] + 16_384
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(1, 12), min_size=1, max_size=4))
 def test_nothing_that_a_consumer_lacks_ever_goes(landed: list[int]) -> None:
     import tempfile

@@ -35,6 +35,7 @@ SESSIONS = st.lists(
 FIRST = (1.0, 0.1, 0.5, 0.03, 0.9, 0.2, 0.7, 0.33, 0.05, 0.6, 0.011, 0.15)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     sessions=SESSIONS,

@@ -218,6 +218,7 @@ def test_one_trial_a_side_is_the_sign_test_however_many_cases_changed() -> None:
     assert drop_p_value(pairs, level=LEVEL) == pytest.approx(expected.pvalue)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trials", [1, 3])
 def test_the_sum_of_many_scores_has_the_p_value_of_its_exchanges(trials: int) -> None:
     draw = random.Random(trials)
@@ -238,6 +239,7 @@ def test_the_sum_of_many_scores_has_the_p_value_of_its_exchanges(trials: int) ->
     assert low <= shift_p_value(cases, level=LEVEL) <= high
 
 
+@pytest.mark.slow
 def test_one_difference_that_outweighs_all_others_is_not_taken_as_normal() -> None:
     balanced = [sign * 0.001 * size for size in range(1, 151) for sign in (1, -1)]
     cases = [((one,), (0.0,)) for one in (1_000.0, *balanced)]
@@ -302,6 +304,7 @@ def test_runs_in_which_nothing_changed_are_called_worse_in_2_of_100_at_most(name
     assert found.covered > 0.93
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "least"),
     [("one case broke", 0.86), ("one case broke, 10 trials in base, 3 in head", 0.85)],

@@ -110,6 +110,7 @@ TURNS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(drawn=TURNS, runs=st.integers(1, 3), deterministic=st.booleans())
 def test_every_figure_is_that_of_the_oracle(

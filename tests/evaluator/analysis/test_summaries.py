@@ -283,6 +283,7 @@ def test_the_index_says_what_a_list_shows(store: Store) -> None:
     assert store.rows(f"SELECT DISTINCT {CASE_KEY} = case_key FROM case_index") == [(True,)]
 
 
+@pytest.mark.slow
 def test_a_step_takes_a_part_and_says_that_more_is_left(store: Store) -> None:
     rows = Rows(store)
     for number in range(50):

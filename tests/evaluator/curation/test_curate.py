@@ -94,6 +94,7 @@ def test_turns_with_one_text_group_as_each_does_alone(
     assert found == expected
 
 
+@pytest.mark.slow
 def test_the_lean_query_gives_what_the_view_gives(database: Path) -> None:
     with Store(database) as store:
         names = [row[0] for row in store.rows(f"DESCRIBE {VIEW}")]
@@ -646,6 +647,7 @@ def test_erasing_a_person_finds_the_cases_that_were_curated_of_them(
     assert len(left) == len(cases) - 1
 
 
+@pytest.mark.slow
 def test_the_provenance_of_a_case_says_that_its_session_was_erased(tmp_path: Path) -> None:
     database = landed(tmp_path, [Asked("Help me"), Asked("Is it cold?", ())])
     out = tmp_path / "s.evalset.json"
@@ -698,6 +700,7 @@ def nameless(folder: Path, metrics: list[dict[str, Any]]) -> Path:
     return folder / "n.duckdb"
 
 
+@pytest.mark.slow
 def test_cases_of_traffic_without_an_app_can_be_scored(tmp_path: Path) -> None:
     rule = {"id": "tells", "type": "contains", "values": ["shipped"]}
     metric = {
@@ -751,6 +754,7 @@ def test_a_judge_that_gives_no_verdict_leaves_a_regression_case_undecided(
     assert "undecided: the recorded turns have no verdict (" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "said"),
     [

@@ -52,6 +52,7 @@ def review(database: Path, capsys: pytest.CaptureFixture[str]) -> Review:
     return run
 
 
+@pytest.mark.slow
 def test_a_filter_may_stand_behind_the_file(review: Review) -> None:
     review("add", "feedback:down")
 
@@ -264,6 +265,7 @@ def test_decisions_made_elsewhere_are_imported_as_one(
     assert states(review) == {"s-0": "approved", "s-1": "edited", "s-2": "open"}
 
 
+@pytest.mark.slow
 def test_erasing_a_person_takes_their_reviews_too(review: Review, database: Path) -> None:
     review("add")
     review("approve", ids(review)["s-0"])
@@ -322,6 +324,7 @@ def test_a_draw_for_labels_takes_half_of_what_the_judge_fails(tmp_path: Path) ->
 # -- the terminal ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_keys_from_a_pipe_decide(
     database: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -345,6 +348,7 @@ CRASHED = [
 ]
 
 
+@pytest.mark.slow
 def test_the_turn_under_review_and_a_crash_are_marked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -360,6 +364,7 @@ def test_the_turn_under_review_and_a_crash_are_marked(
     assert "  to review:\n> user       Thanks!" in said
 
 
+@pytest.mark.slow
 def test_an_approved_turn_that_crashed_is_left_out_with_its_reason(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -374,6 +379,7 @@ def test_an_approved_turn_that_crashed_is_left_out_with_its_reason(
     assert not out.exists()
 
 
+@pytest.mark.slow
 def test_among_equal_turns_one_of_a_session_without_a_crash_is_queued(tmp_path: Path) -> None:
     again = [Asked("Thanks!", (), "You are welcome, please.", session="t", hours=1)]
     database = landed(tmp_path, [*CRASHED, *again])
@@ -385,6 +391,7 @@ def test_among_equal_turns_one_of_a_session_without_a_crash_is_queued(tmp_path: 
     assert [one.eval_id for one in thanks] == ["t"]
 
 
+@pytest.mark.slow
 def test_keys_on_a_terminal_need_no_return(database: Path) -> None:
     program = "import sys; from evaltap.cli.main import main; sys.exit(main(sys.argv[1:]))"
     ours, theirs = pty.openpty()
@@ -445,6 +452,7 @@ def test_the_interval_holds_the_truth_of_most_samples() -> None:
     assert held >= 25
 
 
+@pytest.mark.slow
 def test_reviewers_are_compared_by_the_list(review: Review) -> None:
     review("add", "--needed", "2")
     for place, name in enumerate(ids(review).values()):

@@ -50,6 +50,7 @@ FAILURES_FIRST = (Pick("failed", limit=20), Pick("slow", top=0.02), Pick("random
 STRATA = (Pick("stratified", by=("outcome",), per=30),)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "picks", [RANDOM, FAILURES_FIRST, STRATA], ids=["random", "mixed", "strata"]
 )
@@ -97,6 +98,7 @@ def test_a_set_without_a_random_draw_says_how_much_it_covers(
     assert (report["window"], report["covered"]) == (TURNS, pytest.approx(failed / TURNS))
 
 
+@pytest.mark.slow
 def test_score_and_report_print_the_weighted_rate_of_a_curated_set_beside_the_plain_one(
     database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

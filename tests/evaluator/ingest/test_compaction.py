@@ -51,6 +51,7 @@ def store() -> Iterator[Store]:
         yield opened
 
 
+@pytest.mark.slow
 @given(
     found=st.lists(
         st.tuples(st.integers(0, 30), st.integers(0, 5))

@@ -176,6 +176,7 @@ def test_letters_of_many_pages_land_and_those_that_cannot_be_read_stay(
         ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (1, 2, 0)])
 def test_a_letter_that_cannot_be_read_stays_when_others_at_its_place_land(
     run: Run, monkeypatch: pytest.MonkeyPatch, order: tuple[int, ...]
@@ -193,6 +194,7 @@ def test_a_letter_that_cannot_be_read_stays_when_others_at_its_place_land(
         assert store.rows("SELECT record_value FROM dead_letters") == [(b"{broken",)]
 
 
+@pytest.mark.slow
 def test_replaying_holds_a_page_of_letters_in_memory(tmp_path: Path) -> None:
     letters = [WireRecord(b"k", b"{" * 40_000) for _ in range(2_000)]
     land(str(tmp_path / "x.duckdb"), *letters)
@@ -232,6 +234,7 @@ def why(run: Run, *arguments: str) -> tuple[int, dict[str, Any]]:
     return code, json.loads(out)
 
 
+@pytest.mark.slow
 def test_a_case_tells_how_it_stands_under_every_metric(run: Run) -> None:
     Path("m.json").write_text(json.dumps([TRAJECTORY]))
     hidden = make_turn("t-1", capture={"tools": "missing"})

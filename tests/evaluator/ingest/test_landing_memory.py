@@ -58,6 +58,7 @@ def test_the_limit_has_a_limit_and_does_not_fall() -> None:
     assert memory.megabytes == MOST_MEGABYTES
 
 
+@pytest.mark.slow
 def test_stored_turns_count_after_a_restart(tmp_path: Path) -> None:
     records = make_records(
         [make_case(f"s-{n}", [make_turn("t", "x" * 500_000)]) for n in range(200)]

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -51,6 +52,7 @@ def landed(store: Store) -> list[LandedTurns]:
     ]
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(
     sizes=st.lists(st.integers(0, 3_000), min_size=1, max_size=40),

@@ -364,6 +364,7 @@ def test_the_rules_are_priced_by_the_turns_of_the_last_days(evaltap: Evaltap) ->
     assert "add a DuckDB file" in evaltap("monitor", "check", rules)[1]
 
 
+@pytest.mark.slow
 def test_a_fixed_limit_fires_when_the_interval_is_beyond_it_and_not_the_point(
     evaltap: Evaltap,
 ) -> None:

@@ -307,6 +307,7 @@ def test_silence_begins_while_nothing_lands_and_only_when_the_log_is_read(evalta
         ]
 
 
+@pytest.mark.slow
 def test_every_watch_is_listed_with_its_state(evaltap: Evaltap) -> None:
     watches = [
         HELPFUL,
@@ -335,6 +336,7 @@ def test_every_watch_is_listed_with_its_state(evaltap: Evaltap) -> None:
     assert [one.event.watch for one in answer.data.states] == [one["watch"] for one in listed]
 
 
+@pytest.mark.slow
 def test_an_outage_of_a_tool_is_an_alarm_though_no_session_has_ended(evaltap: Evaltap) -> None:
     now = datetime.now(UTC).replace(microsecond=0)
     records = []

@@ -62,6 +62,7 @@ def exported(page: Served, **form: str) -> Answer:
     return post(page, "/basket/export", **form)
 
 
+@pytest.mark.slow
 def test_what_was_done_is_expected_until_it_is_taken_back(page: Served, file: Path) -> None:
     shown = page.ask(f"/expected?{key_text(KEYS[0])}", role="reviewer").text
     assert "not called" in shown  # the difference to what was expected until now
@@ -77,6 +78,7 @@ def test_what_was_done_is_expected_until_it_is_taken_back(page: Served, file: Pa
     assert "turn 2 is expected" not in page.ask(answer.headers["Location"]).text
 
 
+@pytest.mark.slow
 def test_a_turn_is_expected_as_it_was_edited(page: Served) -> None:
     tools = json.dumps([{"name": "refund", "arguments": {"amount": 10}}])
     use(page, KEYS[0], **{"turn-2": "1", "answer-2": "You get 10 euros.\r\n", "tools-2": tools})
@@ -90,6 +92,7 @@ def test_a_turn_is_expected_as_it_was_edited(page: Served) -> None:
     assert case["source"]["curation"]["review"]["by"] == ["a reviewer"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("form", "says"),
     [
@@ -111,6 +114,7 @@ def test_what_cannot_be_expected_is_refused(page: Served, form: dict[str, str], 
     assert page.ask("/changes?format=json", role="reviewer").text.count('"approved"') == 0
 
 
+@pytest.mark.slow
 def test_equal_turns_of_two_sessions_are_decided_apart(tmp_path: Path) -> None:
     twin = {**support_cases(1)[0], "evalId": "twin"}
     path = support_store(tmp_path / "store", cases=[support_cases(1)[0], twin])
@@ -121,6 +125,7 @@ def test_equal_turns_of_two_sessions_are_decided_apart(tmp_path: Path) -> None:
         assert {key[2] for key in decisions(store).approved} == {"twin", "s-000"}
 
 
+@pytest.mark.slow
 def test_the_basket_opens_with_a_content_that_yields_cases(file: Path, tmp_path: Path) -> None:
     with served(file, tmp_path) as page:
         pick(page, KEYS[0])

@@ -43,6 +43,7 @@ def item_of(location: str | None) -> str:
     return location.partition("at=")[2].partition("&")[0]
 
 
+@pytest.mark.slow
 def test_decisions_are_rows_of_the_queue(page: Served) -> None:
     assert post(page, "/review/add", q="status:failed").headers["Location"] == "/review"
     shown = page.ask("/review", role="reviewer").text
@@ -74,6 +75,7 @@ def test_decisions_are_rows_of_the_queue(page: Served) -> None:
     assert states == {first: False, second: True, third: False}
 
 
+@pytest.mark.slow
 def test_the_verdict_of_judges_is_hidden_until_a_decision(page: Served) -> None:
     post(page, "/review/add", app="shop", set="live", id=GENEROUS)
     at = item_of(post(page, "/review/next").headers["Location"])
@@ -109,6 +111,7 @@ def test_what_makes_no_sense_is_refused_with_its_reason(
     assert b'"mine":0' in page.ask("/review?format=json", role="reviewer").body
 
 
+@pytest.mark.slow
 def test_the_same_turn_is_queued_once_and_a_case_leads_back(page: Served) -> None:
     here = f"/case?set=live&id={GENEROUS}&app=shop"
     for _ in range(2):

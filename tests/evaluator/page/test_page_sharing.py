@@ -89,6 +89,7 @@ def test_who_asks_while_it_is_read_gets_the_same_answer() -> None:
         assert {one.result(30) for one in (first, *others)} == {1}
 
 
+@pytest.mark.slow
 def test_a_shared_page_names_the_reader_who_asked(tmp_path: Path) -> None:
     with served(support_store(tmp_path, count=10), tmp_path) as site:
         pages = []

@@ -60,6 +60,7 @@ def test_a_recorder_is_accounted_for_to_the_last_turn(capsys: pytest.CaptureFixt
     assert account["gaps"] == []
 
 
+@pytest.mark.slow
 def test_records_before_the_start_of_a_store_do_not_wait(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -81,6 +82,7 @@ def test_records_before_the_start_of_a_store_do_not_wait(
     assert "before its start 2" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_gap_is_named_and_an_erased_record_is_none(capsys: pytest.CaptureFixture[str]) -> None:
     cases = [make_case(f"s-{n}", sessionInput={"userId": f"user-{n}"}) for n in range(6)]
     manifest = encode_manifest(Manifest("p", 8, NOON, {"queue_full": 2}))
@@ -163,6 +165,7 @@ def test_a_producer_without_a_gap_has_none_and_one_without_a_manifest_is_known_b
     ]
 
 
+@pytest.mark.slow
 def test_a_file_of_an_older_layout_tells_what_its_rows_still_know() -> None:
     records = make_records([make_case(f"s-{n}") for n in range(6)])
     broken = WireRecord(records[4].key, b"{", (*records[4].headers, ("odd", b"\xff")))

@@ -56,6 +56,7 @@ def holding(word: str) -> list[str]:
     return sorted(one.name for one in Path().iterdir() if word.encode() in one.read_bytes())
 
 
+@pytest.mark.slow
 def test_no_byte_of_the_subject_stays_and_the_others_keep_everything(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -95,6 +96,7 @@ def test_a_dead_letter_that_names_the_subject_in_a_header_of_any_bytes_goes() ->
     assert ["bob" in headers for (headers,) in left] == [True]
 
 
+@pytest.mark.slow
 def test_what_was_erased_can_be_written_and_consumed_on(capsys: pytest.CaptureFixture[str]) -> None:
     fill(*MINE, *OTHERS[:3])
     erase(capsys, "--subject", USER)
@@ -106,6 +108,7 @@ def test_what_was_erased_can_be_written_and_consumed_on(capsys: pytest.CaptureFi
     assert json.loads(capsys.readouterr().out)["turns_landed"] == 1
 
 
+@pytest.mark.slow
 def test_a_dry_run_tells_the_same_and_changes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     fill(*MINE, *OTHERS[:3])
     before = {path: path.read_bytes() for path in Path().iterdir() if path.suffix != ".duckdb"}
@@ -146,6 +149,7 @@ def test_a_subject_is_known_by_its_pseudonym(capsys: pytest.CaptureFixture[str])
     assert not {b"a-0", b"a-1"} & keys
 
 
+@pytest.mark.slow
 def test_mentions_in_the_cases_of_others_are_told_not_changed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -96,6 +96,7 @@ def test_stores_baselines_result_files_and_score_lines_agree(
         assert figures(side) == expected, side
 
 
+@pytest.mark.slow
 def test_the_difference_of_calls_and_answers_is_shown_with_cost_and_latency(
     evaltap: Evaltap, stores: tuple[str, str]
 ) -> None:
@@ -113,6 +114,7 @@ def test_the_difference_of_calls_and_answers_is_shown_with_cost_and_latency(
                    "--margin", "1", "--max-latency-ratio", "1.01")[0] == 1  # fmt: skip
 
 
+@pytest.mark.slow
 def test_one_recording_scored_twice_is_one_trial(evaltap: Evaltap, stores: tuple[str, str]) -> None:
     base, head = stores
     Path("m2.json").write_text(json.dumps([TRAJECTORY, RESPONSE | {"threshold": 0.5}]))
@@ -125,6 +127,7 @@ def test_one_recording_scored_twice_is_one_trial(evaltap: Evaltap, stores: tuple
     assert trajectory["base"]["trials"] == 12
 
 
+@pytest.mark.slow
 def test_runs_over_files_are_a_trial_each(evaltap: Evaltap, stores: tuple[str, str]) -> None:
     for _ in range(3):
         evaltap("score", "base.jsonl", "--metrics", "m.json", "--db", "trials.duckdb")
@@ -134,6 +137,7 @@ def test_runs_over_files_are_a_trial_each(evaltap: Evaltap, stores: tuple[str, s
     assert (found["base"]["runs"], found["base"]["trials"]) == (3, 36)
 
 
+@pytest.mark.slow
 def test_a_case_whose_question_or_expectation_changed_is_not_compared(
     evaltap: Evaltap, stores: tuple[str, str]
 ) -> None:
@@ -184,6 +188,7 @@ def test_files_of_other_names_are_one_eval_set_and_several_need_to_be_told(
     assert (code, found["head"]["trials"]) == (0, 70)
 
 
+@pytest.mark.slow
 def test_a_baseline_is_small_readable_and_the_same_each_time(
     evaltap: Evaltap, stores: tuple[str, str]
 ) -> None:
@@ -267,6 +272,7 @@ def traffic(evaltap: Evaltap) -> str:
 FIRST, SECOND = "@2026-11-01/2026-11-08", "@2026-11-08T00:00:00Z/2026-11-15"
 
 
+@pytest.mark.slow
 def test_two_weeks_of_traffic_are_compared_by_their_estimated_rates(
     evaltap: Evaltap, traffic: str
 ) -> None:
@@ -284,12 +290,14 @@ def test_two_weeks_of_traffic_are_compared_by_their_estimated_rates(
     assert found["base"]["low"] == estimated["low"]
 
 
+@pytest.mark.slow
 def test_a_slice_of_traffic_is_a_side(evaltap: Evaltap, traffic: str) -> None:
     shop = compared(evaltap, f"{traffic}{FIRST},app=shop", f"{traffic}{SECOND},app=shop")[1]
 
     assert (shop["base"]["cases"], shop["head"]["cases"]) == (60, 60)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("side", "message"),
     [
@@ -310,6 +318,7 @@ def test_traffic_that_is_not_there_is_refused(
     assert message in error
 
 
+@pytest.mark.slow
 def test_few_sessions_of_traffic_decide_nothing(evaltap: Evaltap, traffic: str) -> None:
     code, found = compared(evaltap, f"{traffic}@2026-11-01T00:00:00Z/2026-11-01T09:00:00Z",
                            traffic + SECOND)  # fmt: skip
@@ -358,6 +367,7 @@ ENTRY = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("side", ["duckdb", "evalset_result.json", "files.duckdb"])
 def test_a_case_that_got_worse_is_one_entry_with_question_reason_calls_and_answer(
     evaltap: Evaltap, stores: tuple[str, str], side: str
@@ -380,6 +390,7 @@ def test_a_case_that_got_worse_is_one_entry_with_question_reason_calls_and_answe
     assert "s-9" in (worse["all cases"] or "")
 
 
+@pytest.mark.slow
 def test_case_files_that_changed_since_they_were_scored_are_no_evidence(evaltap: Evaltap) -> None:
     Path("m.json").write_text(json.dumps([TRAJECTORY]))
     for side in ("base", "head"):
@@ -393,6 +404,7 @@ def test_case_files_that_changed_since_they_were_scored_are_no_evidence(evaltap:
     assert "1 tool call" in found["differences"][0]["findings"][0]["reason"]
 
 
+@pytest.mark.slow
 def test_a_crash_is_said_once_and_metrics_that_got_worse_come_first(evaltap: Evaltap) -> None:
     Path("m.json").write_text(json.dumps([TRAJECTORY, RESPONSE]))
     for side in ("base", "head"):
@@ -418,6 +430,7 @@ def test_a_crash_is_said_once_and_metrics_that_got_worse_come_first(evaltap: Eva
     assert unescape(Path("c.md").read_text()).count("crashed: the run failed (Timeout: m)") == 8
 
 
+@pytest.mark.slow
 def test_reports_of_a_comparison_are_redacted_unless_asked_not_to(evaltap: Evaltap) -> None:
     Path("m.json").write_text(json.dumps([TRAJECTORY]))
     for side in ("base", "head"):
@@ -450,6 +463,7 @@ def test_the_page_needs_nothing_from_outside_and_shows_names_as_text(evaltap: Ev
     assert json.loads(Path("c.json").read_text())["verdict"] == "regression"
 
 
+@pytest.mark.slow
 def test_the_html_report_has_a_section_with_what_changed(
     evaltap: Evaltap, stores: tuple[str, str]
 ) -> None:
@@ -474,6 +488,7 @@ def test_names_are_never_cut_on_the_console(evaltap: Evaltap) -> None:
     assert name in out
 
 
+@pytest.mark.slow
 def test_slices_of_the_cases_are_compared_for_information_by_holm(
     evaltap: Evaltap, stores: tuple[str, str]
 ) -> None:
@@ -493,6 +508,7 @@ def test_slices_of_the_cases_are_compared_for_information_by_holm(
     assert found["strata"] == sorted(found["strata"], key=lambda one: one["adjusted_p"])
 
 
+@pytest.mark.slow
 def test_slices_are_in_every_report_of_a_comparison(
     evaltap: Evaltap, stores: tuple[str, str]
 ) -> None:
@@ -507,6 +523,7 @@ def test_slices_are_in_every_report_of_a_comparison(
     assert json.loads(Path("x.json").read_text())["strata"]
 
 
+@pytest.mark.slow
 def test_slices_of_traffic_are_compared_by_their_rates(evaltap: Evaltap, traffic: str) -> None:
     _, found = compared(evaltap, traffic + FIRST, traffic + SECOND, "--by", "app,language")
 

@@ -68,6 +68,7 @@ def best_share(nodes: list[Node], weights: list[list[float]], width: int) -> flo
     return best
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(problems())
 def test_no_choice_that_keeps_the_order_scores_more(

@@ -3,6 +3,7 @@
 from typing import Any
 
 import orjson
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -116,6 +117,7 @@ def places(criteria: set[int]) -> list[int]:
     return [at for at, one in enumerate(METRICS) if one.metric_name.split()[1] in names]
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(cases(), CHOSEN)
 def test_metrics_that_share_work_score_as_each_does_alone(

@@ -291,6 +291,7 @@ ARGUMENTS = st.sampled_from([{}, {"n": 1}, {"n": 1.0}, {"n": True}, {"n": 1, "m"
 CALLS = st.lists(st.builds(call, NAMES, ARGUMENTS), max_size=4)
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(CALLS, CALLS)
 def test_each_stricter_name_implies_the_looser_ones(
@@ -311,6 +312,7 @@ def test_each_stricter_name_implies_the_looser_ones(
     assert (held["subset"] and held["superset"]) or not held["unordered"]
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(CALLS, CALLS, st.randoms())
 def test_unordered_scores_do_not_see_the_order(

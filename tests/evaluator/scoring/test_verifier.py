@@ -140,6 +140,7 @@ def test_without_an_expected_answer_nothing_is_compared() -> None:
     assert judge.requests == []
 
 
+@pytest.mark.slow
 def test_an_endpoint_is_asked_for_probabilities_and_its_answer_is_cached(tmp_path: Any) -> None:
     def said(text: str, *others: tuple[str, float]) -> dict[str, Any]:
         top = [{"token": one, "logprob": log} for one, log in others]

@@ -267,6 +267,7 @@ def test_opening_anew_waits_for_readers_and_readers_for_it(store: Store) -> None
     assert store.rows("SELECT count(*) FROM meta WHERE key = 'step'") == [(20,)]
 
 
+@pytest.mark.slow
 def test_opening_anew_ends_a_reader_that_does_not_end(store: Store) -> None:
     readers = Readers(store)
     began = threading.Event()
