@@ -362,7 +362,7 @@ def test_twenty_turns_are_reviewed_by_keys_alone(browser: "Browser", tmp_path: P
         page.fill("#fill", "latency:>0ms")
         press("Enter")
         page.wait_for_selector(".queues")
-        page.click(".queues button")
+        press("s")
         for number in range(20):
             page.wait_for_selector(".decide")
             if number == 3:
