@@ -178,7 +178,7 @@ def _chart(rates: Sequence[Mapping[str, Any]], event: Mapping[str, Any]) -> plot
         say="; ".join(filter(None, ["the rate until the alarm", limit])),
         value=limit,
         low=0.0,
-        high=1.1 * max(known),
+        high=1.1 * max(known, default=1.0),
         form=lambda value: measured(value, unit),
         dashed=most,
     )
