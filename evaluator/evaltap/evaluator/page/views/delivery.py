@@ -169,7 +169,8 @@ def _chart(rates: Sequence[Mapping[str, Any]], event: Mapping[str, Any]) -> plot
         plots.Point(datetime.fromisoformat(one["at"]).replace(tzinfo=None), one["value"])
         for one in rates
     ]
-    known = [one.value for one in points if one.value is not None]
+    known: list[float] = [one.value for one in points if one.value is not None]
+    known += [] if most is None else [most]
     limit = "" if most is None else f"dashed: limit {measured(most, unit)}"
     return plots.lines(
         "Until the alarm",
@@ -177,7 +178,7 @@ def _chart(rates: Sequence[Mapping[str, Any]], event: Mapping[str, Any]) -> plot
         say="; ".join(filter(None, ["the rate until the alarm", limit])),
         value=limit,
         low=0.0,
-        high=max([*known, *([most] if most is not None else [])]) * 1.1,
+        high=1.1 * max(known, default=1.0),
         form=lambda value: measured(value, unit),
         dashed=most,
     )
