@@ -13,7 +13,7 @@ from typing import Any, Final
 import confluent_kafka
 from confluent_kafka import TopicPartition
 from kafka import KafkaConsumer
-from kafka.errors import CorruptRecordError, UnsupportedCodecError, for_code
+from kafka.errors import CorruptRecordError, KafkaError, UnsupportedCodecError, for_code
 
 from evaltap.evaluator.ingest.sources.base import Partition, SourceRecord
 from evaltap.evaluator.ingest.topics.clients import COMMITTED, is_transient
@@ -241,7 +241,8 @@ def _refusal(error: confluent_kafka.KafkaError, partition: Partition) -> Excepti
     elif code < 0 or not partition.topic:
         return None
     else:
-        refused = for_code(code)(text)
-        if is_transient(refused):
+        answer: KafkaError = for_code(code)(text)
+        if is_transient(answer):
             return None
+        refused = answer
     return refused
