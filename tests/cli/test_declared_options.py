@@ -152,6 +152,7 @@ def test_a_variable_that_is_no_value_is_named(monkeypatch: pytest.MonkeyPatch) -
         ("EVALTAP_THRESHOLDS", ["consume", "--log", "l.db", "--db", "x.duckdb", "--metrics", "m.json"]),
         ("EVALTAP_JUDGE_BUDGET_CALLS", ["attack"]),
         ("EVALTAP_FAIL_ON", ["report", "x.duckdb"]),
+        ("EVALTAP_KAFKA_CLIENT", ["consume", "--log", "l.db", "--db", "x.duckdb"]),
     ],
 )  # fmt: skip
 def test_a_bad_variable_is_a_message_of_the_command(

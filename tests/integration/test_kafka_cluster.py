@@ -10,6 +10,7 @@ import pytest
 from evaltap.evaluator.ingest.topics.clients import create_topics
 from evaltap.evaluator.store.database import Store
 from evaltap.recorder import Recorder
+from evaltap.schemas.log.location import KafkaClientName
 from support.builders.program import Program
 from support.builders.topics import landed, location, record, turns
 from support.servers import apache
@@ -46,11 +47,12 @@ def cluster(nodes: list[Broker]) -> Broker:
 
 
 def test_leaders_die_one_after_the_other_and_each_turn_lands_once(
-    cluster: Broker, nodes: list[Broker], tmp_path: Path
+    cluster: Broker, client: KafkaClientName, nodes: list[Broker], tmp_path: Path
 ) -> None:
     recorder = Recorder(cluster.log())
     db = tmp_path / "x.duckdb"
-    consumer = Program(["consume", "--log", cluster.log(), "--db", str(db)], tmp_path / "out")
+    consume = ["consume", "--log", cluster.log(), "--kafka-client", client, "--db", str(db)]
+    consumer = Program(consume, tmp_path / "out")
     for round_, node in enumerate(nodes):
         record(recorder, 100, first=round_ * 200)
         node.kill()  # it leads one of the three partitions

@@ -116,16 +116,16 @@ def test_records_whose_headers_are_no_texts_are_a_gap_between_good_turns(
     broker: Broker, client: KafkaClientName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     where = location(broker.log())
-    write(where, 5)
+    write(where, 500)  # many, because Python calls differently in code that runs often
     write_broken_batch(broker.address, where.topics[0], monkeypatch, strange_header)
-    write(where, 3, first=5)
+    write(where, 3, first=500)
 
     with Store(":memory:") as store:
         consumed = consume(broker.log(), store, client=client)
 
-    assert consumed.landed.turns == 8
+    assert consumed.landed.turns == 503
     (gap,) = consumed.gaps
-    assert "records 5 to 6 cannot be unpacked" in gap
+    assert "records 500 to 501 cannot be unpacked" in gap
     assert "invalid start byte" in gap
 
 

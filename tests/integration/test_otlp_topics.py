@@ -16,6 +16,7 @@ from kafka import KafkaConsumer, KafkaProducer
 from evaltap.cli.main import main
 from evaltap.evaluator.ingest.topics.clients import create_topics
 from evaltap.evaluator.store.database import Store
+from evaltap.schemas.log.location import KafkaClientName
 from support.builders.telemetry_log import Message, collector_messages, one_span_each
 from support.builders.topics import location
 from support.corpora.span_facts import captures, files_of
@@ -66,6 +67,12 @@ def send(
     producer.close()
 
 
+@pytest.fixture
+def with_client(client: KafkaClientName, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Consume with each client."""
+    monkeypatch.setenv("EVALTAP_KAFKA_CLIENT", client)
+
+
 def consume(broker: Broker, db: Path, *more: str) -> int:
     log = broker.log(SPANS, LOGS, form="otlp")
     return main(["consume", "--log", log, "--db", str(db), "--until-idle", *more])
@@ -110,6 +117,7 @@ def test_what_a_collector_wrote_gives_the_turns_that_files_give(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("with_client")
 def test_one_span_a_record_over_all_partitions_gives_the_same(
     broker: Broker, tmp_path: Path
 ) -> None:
@@ -146,6 +154,7 @@ def test_a_second_run_lands_only_what_is_new_and_says_what_it_read(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("with_client")
 def test_a_killed_consumer_loses_and_doubles_nothing(broker: Broker, tmp_path: Path) -> None:
     make_telemetry_topics(broker)
     db = tmp_path / "x.duckdb"

@@ -59,6 +59,7 @@ from typing import (
 
 from evaltap.cli.values import duration, moment, positive
 from evaltap.schemas.errors import ConfigurationError
+from evaltap.schemas.text import did_you_mean_one_of
 
 UNSET: Final = object()
 STORE: Final = "EVALTAP_STORE"
@@ -313,6 +314,10 @@ def _value(
 def _parsed(text: str, declared: Declared, kind: _Type) -> object:
     """Return the value of a variable."""
     parse = kind.parser(declared) or str
+    if kind.choices and text not in kind.choices:
+        raise argparse.ArgumentTypeError(
+            f"found {text!r}; {did_you_mean_one_of(text, kind.choices)}"
+        )
     if not kind.several:
         return parse(text)
     if declared.many:

@@ -49,4 +49,4 @@ def test_a_setting_that_librdkafka_cannot_use_is_named(
         monkeypatch.setenv(f"EVALTAP_KAFKA_{name}", value)
 
     with pytest.raises(ConfigurationError, match=re.escape(message)):
-        LibrdkafkaFetcher(CLUSTER)
+        LibrdkafkaFetcher(librdkafka_settings(CLUSTER))

@@ -35,7 +35,7 @@ from evaltap.evaluator.ingest.topics.clients import (
     retry_transient,
     wire_record,
 )
-from evaltap.schemas.errors import InputError
+from evaltap.schemas.errors import ConfigurationError, InputError
 from evaltap.schemas.log.kafka_settings import kafka_settings
 from evaltap.schemas.log.location import KafkaClientName, KafkaLocation
 
@@ -183,18 +183,22 @@ class KafkaSource:
 
     def _open(self) -> None:
         """Connect the clients; raise KafkaError if no broker answers."""
-        self._consumer = self._connect()
-        self._fetcher: Fetcher = PythonFetcher(self._consumer)
-        if self._client == "confluent-kafka":
-            try:
-                from evaltap.evaluator.ingest.sources.librdkafka import (  # an optional package
-                    LibrdkafkaFetcher,
-                )
+        self._fetcher: Fetcher
+        if self._client == "kafka-python":
+            self._consumer = self._connect()
+            self._fetcher = PythonFetcher(self._consumer)
+            return
+        from evaltap.evaluator.ingest.sources import librdkafka  # an optional package
 
-                self._fetcher = LibrdkafkaFetcher(self._location)
-            except Exception:
-                self._consumer.close()
-                raise
+        settings = librdkafka.librdkafka_settings(
+            self._location
+        )  # checked before brokers are asked
+        self._consumer = self._connect()
+        try:
+            self._fetcher = librdkafka.LibrdkafkaFetcher(settings)
+        except ConfigurationError:
+            self._consumer.close()
+            raise
 
     def _connect(self) -> Any:
         """Return a client without assigned partitions; raise KafkaError if no broker answers."""

@@ -6,13 +6,14 @@ librdkafka retries what can be retried by itself and reports it to the logger `k
 import logging
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from operator import methodcaller
 from typing import Any, Final
 
 import confluent_kafka
 from confluent_kafka import TopicPartition
 from kafka import KafkaConsumer
-from kafka.errors import CorruptRecordError, UnsupportedCodecError, for_code
+from kafka.errors import CorruptRecordError, KafkaError, UnsupportedCodecError, for_code
 
 from evaltap.evaluator.ingest.sources.base import Partition, SourceRecord
 from evaltap.evaluator.ingest.topics.clients import COMMITTED, is_transient
@@ -116,10 +117,12 @@ def librdkafka_settings(location: KafkaLocation) -> JsonObject:
 
 
 class LibrdkafkaFetcher:
-    """A fetcher with a consumer of confluent-kafka.  Its broker connections are opened by `start`."""
+    """A fetcher with a consumer of confluent-kafka.
 
-    def __init__(self, location: KafkaLocation) -> None:
-        settings = librdkafka_settings(location)
+    Raises ConfigurationError for `settings` that librdkafka rejects.
+    """
+
+    def __init__(self, settings: JsonObject) -> None:
         with settings_blamed():
             self._consumer = confluent_kafka.Consumer(settings, logger=_LOG)
         self._positions: dict[Partition, int] = {}
@@ -205,9 +208,17 @@ class LibrdkafkaFetcher:
             self._consumer.close()
 
 
+_headers: Final[Callable[[Any], Any]] = methodcaller("headers")
+"""Returns the headers of a message; call it once for each.
+
+For a name that is not UTF-8, confluent-kafka returns a list with holes beside its error.  Python only notices
+that in calls from C: `message.headers()` passes the list on in hot code, and the process crashes.
+"""
+
+
 def _record(partition: Partition, message: Any) -> SourceRecord:  # stubs: headers may be texts
     kind, time_ms = message.timestamp()
-    headers = tuple([(name, value or b"") for name, value in message.headers() or ()])
+    headers = tuple([(name, value or b"") for name, value in _headers(message) or ()])
     return SourceRecord(
         partition,
         message.offset(),
@@ -230,7 +241,8 @@ def _refusal(error: confluent_kafka.KafkaError, partition: Partition) -> Excepti
     elif code < 0 or not partition.topic:
         return None
     else:
-        refused = for_code(code)(text)
-        if is_transient(refused):
+        answer: KafkaError = for_code(code)(text)
+        if is_transient(answer):
             return None
+        refused = answer
     return refused
