@@ -441,7 +441,9 @@ def layout() -> Contents:
     DuckDB needs 0.1 s to make them, so they are kept in a file; another version of DuckDB may print a view in
     another way.
     """
-    kept = orjson.loads(files(__package__).joinpath("sql", "layout.json").read_bytes())
+    kept = orjson.loads(
+        files(__name__.rpartition(".")[0]).joinpath("sql", "layout.json").read_bytes()
+    )
     if kept["duckdb"] == duckdb.__version__:
         return Contents(frozenset(kept["tables"]), kept["views"])
     return made_layout()
