@@ -65,7 +65,7 @@ def test_every_command_that_prints_results_has_json(
 @pytest.mark.parametrize(
     ("arguments", "code", "expected"),
     [
-        (["review", "add"], 0, {"queued": 2, "already_queued": 0}),
+        (["review", "add"], 0, {"queued": 2, "already_queued": 0, "without_content": 0}),
         (["review", "export", "--out", "r.jsonl"], 0, {"rows": 0, "out": "r.jsonl"}),
         (["runs", "export", "--out", "base.json"], 0, {"cases": 2, "out": "base.json"}),
         (

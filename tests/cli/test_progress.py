@@ -48,11 +48,12 @@ def test_a_service_says_what_it_landed_and_nothing_while_nothing_comes(tmp_path:
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE) as service:
         assert service.stderr is not None
         said = b""
-        while b"dead letters\n" not in said and select([service.stderr], [], [], 60)[0]:
+        while b"3 turns landed" not in said and select([service.stderr], [], [], 60)[0]:
             said += os.read(service.stderr.fileno(), 10_000)
         idle = select([service.stderr], [], [], 1)[0]  # five of its minutes
         more = os.read(service.stderr.fileno(), 10_000) if idle else b""
         service.terminate()
 
-    assert b"evaltap consume: 3 turns landed (+3), 0 cases scored, 0 dead letters" in said
+    landed = b"evaltap consume: 3 turns landed (+3), 0 cases scored, 0 dead letters"
+    assert landed in said  # after a first line with none, if the machine is slow
     assert more == b""
