@@ -137,7 +137,7 @@ def test_the_basket_opens_with_a_content_that_yields_cases(file: Path, tmp_path:
 
 
 CONTENTS = [
-    ("recorded", ["export"], ".evalset.json"),
+    ("recorded", ["set export"], ".evalset.json"),
     ("expected", ["curate", "--as", "expected", "--all"], ".evalset.json"),
     ("inputs", ["curate", "--as", "inputs", "--all"], ".evalset.json"),
 ]
@@ -158,7 +158,10 @@ def test_an_export_is_what_the_command_beside_it_writes(
     out = tmp_path / f"mine{ending}"
     filter_ = f"id:s-002,s-003,{GENEROUS}"
 
-    assert main([command[0], str(file), *command[1:], "--filter", filter_, "--out", str(out)]) == 0
+    assert (
+        main([*command[0].split(), str(file), *command[1:], "--filter", filter_, "--out", str(out)])
+        == 0
+    )
 
     assert answer.body == out.read_bytes()
     assert f"filename*=UTF-8''mine{ending}" in (answer.headers["Content-Disposition"] or "")
