@@ -21,6 +21,12 @@ SMALLEST = 1 << 20
 PER_SECOND = 200
 
 
+@pytest.fixture(autouse=True)
+def no_tracer_provider(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide a provider that another test has set for this process, about which `doctor` would complain."""
+    monkeypatch.setattr("opentelemetry.trace._TRACER_PROVIDER", None)
+
+
 def record(recorder: Recorder, name: str) -> None:
     with recorder.turn(user="Where is my order?", session_id=name) as turn:
         call = turn.tool("find_order", {"id": name})
