@@ -22,19 +22,7 @@ from support.builders.cases import (
     write_log,
 )
 from support.builders.command_files import case, write, write_lines
-from support.builders.commands import Evaltap, runner
-
-
-@pytest.fixture
-def evaltap(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Evaltap:
-    """Run a command in an empty folder; return its exit code, its output and its errors."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("BASE_URL", "MODEL", "API_KEY"):
-        monkeypatch.delenv(f"EVALTAP_JUDGE_{name}", raising=False)
-
-    return runner(capsys)
+from support.builders.commands import Evaltap
 
 
 @pytest.mark.parametrize("command", [["record", "cases", "c.jsonl"], ["collect"]])
@@ -219,18 +207,6 @@ def test_a_result_file_in_the_peers_form_is_written_and_canonical(evaltap: Evalt
     assert [row["finalEvalStatus"] for row in result["evalCaseResults"]] == ["passed", "failed"]
     assert result["summary"]["runSummaries"][0]["caseStatusCounts"] == {"passed": 1, "failed": 1}
     assert evaltap("set", "fmt", "--check", str(path))[0] == 0
-
-
-@pytest.fixture
-def store(evaltap: Evaltap) -> str:
-    write_log(Path("log.db"), make_records([case("a"), case("b", wrong=True)]))
-    write("m.json", [TRAJECTORY])
-    code, out, _ = evaltap(
-        "consume", "--log", "log.db", "--db", "x.duckdb", "--metrics", "m.json", "--until-idle"
-    )
-    assert code == 1
-    assert "2 turns landed, 0 duplicates, 0 dead letters, 2 cases scored" in out
-    return "x.duckdb"
 
 
 def test_consume_without_metrics_only_lands(evaltap: Evaltap) -> None:
