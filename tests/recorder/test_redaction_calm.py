@@ -3,15 +3,16 @@
 import pickle
 import re
 
+import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaltap.recorder.privacy.detectors import found_by_rules
+from evaltap.recorder.privacy.detectors import find, found_by_rules
 from evaltap.recorder.privacy.lexicon import rows
 from evaltap.recorder.privacy.pseudonyms import Pseudonyms
 from evaltap.recorder.privacy.redacted_values import MAX_CLEAN, RedactionReport, ValueRedactor
-from evaltap.recorder.privacy.text.calm import is_calm
+from evaltap.recorder.privacy.text.calm import calm_keys, is_calm
 from support.corpora.redaction_corpus import entries, harmless
 
 TEXTS = [text for one in entries(1) if isinstance(text := one.value, str)]
@@ -86,6 +87,63 @@ def test_a_trigger_a_long_word_or_a_long_text_is_not_calm(text: str) -> None:
 def test_an_identifier_that_is_calm_is_no_number(text: str) -> None:
     assert is_calm(text)
     assert rules_find_nothing(text, identifier=True)
+
+
+KEYS = [
+    *("id", "note", "rows", "label", "items", "order_id", "status"),
+    *("sqlpwd", "pin", "phone", "card", "name", "value", "columns", "kty", "psk", "at_"),
+]
+DOCUMENTS = st.recursive(
+    st.lists(st.sampled_from(PIECES), max_size=4).map("".join)
+    | st.sampled_from(["pin", "Order 123456 was late.", "user_at_example", "4711", " 12", ": x"])
+    | st.integers(-(10**7), 10**17)
+    | st.floats()
+    | st.sampled_from([None, True, False]),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.sampled_from(KEYS) | st.sampled_from(PIECES), inner, max_size=4)
+    ),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=600, deadline=None)
+@given(st.sampled_from(["note", "order_id"]), DOCUMENTS)
+def test_a_document_that_is_calm_as_a_whole_is_what_part_by_part_redaction_leaves(
+    name: str, document: object
+) -> None:
+    by_parts = values().value(document, RedactionReport(), identifier=name == "order_id", nested=0)
+
+    assert repr(values().item(name, document, RedactionReport())) == repr(by_parts)
+
+
+@pytest.mark.parametrize(
+    ("document", "keys"),
+    [
+        ({"rows": [{"id": 1, "label": "Late 502013."}, {"id": 2.5}]}, {"rows", "id", "label"}),
+        ({"password": None, "rows": [1]}, None),
+        ({"note": "the pin is 4711"}, None),
+        ({"note": "user_at_example dot com"}, None),
+        ({"note": "0170 1234567"}, None),
+        ({"note": 'a "b"'}, None),
+        ({"words": ["curl", "x"]}, None),
+        ({"note": "x" * 14}, None),
+        ({"notes": [{"a": 1}] * 10_000}, None),
+    ],
+)
+def test_only_a_document_without_a_trigger_is_calm(document: object, keys: set[str] | None) -> None:
+    assert calm_keys(orjson.dumps(document)) == keys
+
+
+@pytest.mark.parametrize("hidden", ["", "pass: hunter2!ok", "4111111111111111"])
+@given(st.binary(min_size=16, max_size=16), st.sampled_from(["{}", "{}-{}", "{}-00f067aa0ba902b7"]))
+def test_an_id_of_random_bytes_holds_what_the_rules_find(
+    hidden: str, content: bytes, form: str
+) -> None:
+    text = form.format(hidden.encode().hex() or content.hex(), content[:8].hex())
+    expected = found_by_rules(text, identifier=True, entropy=False)
+
+    assert find(text, identifier=True) == expected
 
 
 PROSE = "The parcel was handed over to the neighbour; nothing else is known about this delivery."

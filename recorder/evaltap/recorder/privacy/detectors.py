@@ -71,10 +71,20 @@ _SHORTEST, _LONGEST_WORD = 5, 20
 
 
 def _found(text: str, *, identifier: bool, entropy: bool, depth: int) -> list[Finding]:
+    if identifier and _is_random(text):
+        return []
     # An identifier that starts with a letter is no number.
     if (not identifier or text[0].isalpha()) and is_calm(text):
         return []
     return found_by_rules(text, identifier=identifier, entropy=entropy, depth=depth)
+
+
+def _is_random(identifier: str) -> bool:
+    """Return whether it is hexadecimal ids whose bytes are no text, as those of few random ones are."""
+    ids = _RE.random_ids.fullmatch(identifier)
+    if ids is None:
+        return False
+    return not any(bytes.fromhex(one.replace("-", "")).isascii() for one in ids.groups() if one)
 
 
 def found_by_rules(text: str, *, identifier: bool, entropy: bool, depth: int = 0) -> list[Finding]:

@@ -33,7 +33,7 @@ from evaltap.recorder.privacy.structures import (
     secret_parts,
     values_of_label,
 )
-from evaltap.recorder.privacy.text.calm import is_calm
+from evaltap.recorder.privacy.text.calm import calm_keys, is_calm
 from evaltap.recorder.privacy.text.numbers import card_in, is_card_number, phone_in
 from evaltap.recorder.privacy.text.secret_names import (
     Name,
@@ -128,6 +128,8 @@ class ValueRedactor:
             kind = kind_of_name(name)
             if kind is Name.PLAIN and not self._rules and _is_plain(value):
                 return value
+            if (kind is Name.PLAIN or kind is Name.IDENTIFIER) and self._is_calm(value):
+                return value
             digest = _digest(value, _USES[kind])
             if digest and digest in self._clean:
                 return value
@@ -140,6 +142,16 @@ class ValueRedactor:
             # Whatever went wrong, the value must not leave: fail closed.
             report.failures += 1
             return FAILED
+
+    def _is_calm(self, value: Any) -> bool:
+        """Return whether no rule can match a part of an object or list, whatever its place."""
+        if self._rules or not value or not isinstance(value, dict | list):
+            return False
+        try:
+            keys = calm_keys(orjson.dumps(value))
+        except TypeError:  # no JSON, such as a number of more than 64 bits
+            return False
+        return keys is not None and SIGNS.isdisjoint(keys) and all(map(_holds_anything, keys))
 
     def _named(self, name: Name, value: Any, report: RedactionReport, *, nested: int) -> Any:
         if name is Name.PLAIN or name is Name.IDENTIFIER:
@@ -410,6 +422,12 @@ class ValueRedactor:
     def _token(self, kind: str, value: str, report: RedactionReport) -> str:
         report.replaced[kind] += 1
         return self._pseudonyms.token(kind, value)
+
+
+def _holds_anything(name: str) -> bool:
+    """Return whether a key says nothing about its value."""
+    kind = kind_of_name(name)
+    return kind is Name.PLAIN or kind is Name.IDENTIFIER
 
 
 def _is_no_secret(name: str, value: Any, beside: JsonObject) -> bool:
