@@ -19,7 +19,7 @@ from evaltap.recorder.privacy.rule_matching import Rule
 from evaltap.recorder.privacy.text.addresses import addresses
 from evaltap.recorder.privacy.text.calm import is_calm
 from evaltap.recorder.privacy.text.commands import in_commands
-from evaltap.recorder.privacy.text.encodings import MAX_DEPTH, decoded
+from evaltap.recorder.privacy.text.encodings import MAX_DEPTH, decoded, text_in_hex
 from evaltap.recorder.privacy.text.name_places import names_in
 from evaltap.recorder.privacy.text.named_values import assigned
 from evaltap.recorder.privacy.text.normalization import lowered, plain_spelling
@@ -82,9 +82,8 @@ def _found(text: str, *, identifier: bool, entropy: bool, depth: int) -> list[Fi
 def _is_random(identifier: str) -> bool:
     """Return whether it is hexadecimal ids whose bytes are no text, as those of few random ones are."""
     ids = _RE.random_ids.fullmatch(identifier)
-    if ids is None:
-        return False
-    return not any(bytes.fromhex(one.replace("-", "")).isascii() for one in ids.groups() if one)
+    parts = filter(None, ids.groups()) if ids is not None else ()
+    return ids is not None and not any(text_in_hex(one.replace("-", "")) for one in parts)
 
 
 def found_by_rules(text: str, *, identifier: bool, entropy: bool, depth: int = 0) -> list[Finding]:

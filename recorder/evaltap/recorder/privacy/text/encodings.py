@@ -35,7 +35,7 @@ def decoded(text: str, *, words: bool = True) -> Iterator[Decoded]:
     for match in _RE.spaced_hex.finditer(text) if len(text) >= _SHORTEST_HEX else ():
         before = _RE.bytes_before.search(text, max(0, match.start() - 400), match.start())
         start = before.start() if before is not None else match.start()
-        if (found := _from_hex(text[start : match.end()])) is not None:
+        if (found := text_in_hex(text[start : match.end()])) is not None:
             yield start, match.end(), found
     for sign, name in _SIGNS.items():
         if sign not in text or (encoded := getattr(_RE, name)).search(text) is None:
@@ -59,7 +59,7 @@ def _packed(text: str) -> Iterator[Decoded]:
             plain.isalpha() and (plain.islower() or len(plain) < 20)
         ):
             continue
-        for decode in (_from_hex, _from_base32, _from_base64):
+        for decode in (text_in_hex, _from_base32, _from_base64):
             if (found := decode(plain)) is not None:
                 yield *match.span(), found
                 break
@@ -86,7 +86,8 @@ def _from_base32(text: str) -> str | None:
         return None
 
 
-def _from_hex(text: str) -> str | None:
+def text_in_hex(text: str) -> str | None:
+    """Return the text that hexadecimal digits spell; None if they spell none."""
     try:
         return _readable(bytes.fromhex(text.removeprefix("0x").replace(":", " ")))
     except ValueError:
@@ -98,9 +99,8 @@ def _readable(content: bytes) -> str | None:
     if content[:2] == b"\x1f\x8b" or content[:2] in (b"x\x9c", b"x\xda", b"x\x01", b"x^"):
         content = _unpacked(content)
     try:
-        if len(content) > 3 and content[1::2].count(0) > len(content) // 3:
-            return content.decode("utf-16-le")
-        text = content.decode()
+        is_wide = len(content) > 3 and content[1::2].count(0) > len(content) // 3
+        text = content.decode("utf-16-le" if is_wide else "utf-8")
     except ValueError:
         return None
     return text if text.isprintable() or _printable_share(text) else None
