@@ -1,7 +1,8 @@
-"""Rules for all tests: no file of the user is used, no example has a time limit; fixtures for brokers and a
-browser."""
+"""Rules for all tests: no file of the user is used, no example has a time limit, no garbage piles up;
+fixtures for commands, brokers and a browser."""
 
 import atexit
+import gc
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -16,6 +17,7 @@ from evaltap.evaluator.store import opening
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.place import Place
 from evaltap.schemas.log.location import KafkaClientName
+from support.builders.commands import Evaltap, runner
 from support.servers import apache, chromium
 from support.servers.broker import Broker, GivenCluster
 
@@ -34,7 +36,7 @@ settings.load_profile("evaltap")
 
 @pytest.fixture(scope="session", autouse=True)
 def new_stores_are_copies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Make the tables and views of a new DuckDB file once, and give tests copies of that file.
+    """Make the tables and views of a new store once, and give tests copies of them.
 
     DuckDB takes 0.1 s to make them, a quarter of the suite's time.  Commands in processes of their own
     make each file anew.
@@ -44,13 +46,62 @@ def new_stores_are_copies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     Store(new).close()
 
     def copied(path: Path, reading: Sequence[Place]) -> duckdb.DuckDBPyConnection:
-        if str(path) != ":memory:" and path.parent.is_dir() and not os.path.lexists(path):
+        in_memory = str(path) == ":memory:"
+        if not in_memory and path.parent.is_dir() and not os.path.lexists(path):
             shutil.copy(new, path)
-        return attach(path, reading)
+        connection = attach(path, reading)
+        if in_memory:
+            connection.execute(f"ATTACH '{new}' AS new (READ_ONLY)")
+            connection.execute(f"COPY FROM DATABASE new TO {opening.NAME}")
+            connection.execute("DETACH new")
+        return connection
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(opening, "_attached", copied)
         yield
+
+
+@pytest.fixture
+def evaltap(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Evaltap:
+    """Run a command in an empty folder, without a judge; return its exit code, its output and its errors."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("BASE_URL", "MODEL", "API_KEY", "PROVIDER"):
+        monkeypatch.delenv(f"EVALTAP_JUDGE_{name}", raising=False)
+    return runner(capsys)
+
+
+GARBAGE_MB = 150
+
+
+def resident_mb() -> int:
+    """Return the memory of this process; 0 where the system does not tell."""
+    try:
+        pages = Path("/proc/self/statm").read_text().split()[1]
+    except OSError:
+        return 0
+    return int(pages) * os.sysconf("SC_PAGE_SIZE") >> 20
+
+
+class Garbage:
+    """Collects garbage once memory has grown.
+
+    The consumer of each `evaltap consume` is a cycle of 16 MB; Python, counting objects, takes it for small.
+    """
+
+    def __init__(self) -> None:
+        self._least = resident_mb()
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logfinish(self) -> None:
+        if resident_mb() > self._least + GARBAGE_MB:
+            gc.collect()
+            self._least = resident_mb()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    session.config.pluginmanager.register(Garbage())
 
 
 GIVEN_CLUSTER = os.environ.get("EVALTAP_TEST_KAFKA")

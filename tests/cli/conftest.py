@@ -6,19 +6,7 @@ import pytest
 
 from support.builders.cases import TRAJECTORY, make_records, write_log
 from support.builders.command_files import case, write
-from support.builders.commands import Evaltap, runner
-
-
-@pytest.fixture
-def evaltap(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Evaltap:
-    """Run a command in an empty folder; return its exit code, its output and its errors."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("BASE_URL", "MODEL", "API_KEY"):
-        monkeypatch.delenv(f"EVALTAP_JUDGE_{name}", raising=False)
-
-    return runner(capsys)
+from support.builders.commands import Evaltap
 
 
 @pytest.fixture

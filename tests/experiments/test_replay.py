@@ -11,7 +11,7 @@ import pytest
 
 from evaltap.evaluator.store.database import Store
 from evaltap.recorder import Recorder
-from support.builders.commands import Evaltap, runner
+from support.builders.commands import Evaltap
 
 AGENTS = """
 def real(**arguments):
@@ -82,13 +82,10 @@ def record(**settings: Any) -> None:
 
 
 @pytest.fixture
-def evaltap(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Evaltap:
-    monkeypatch.chdir(tmp_path)
+def evaltap(evaltap: Evaltap) -> Evaltap:
     Path("shop.py").write_text(AGENTS)
     Path("metrics.json").write_text(json.dumps(METRICS))
-    return runner(capsys)
+    return evaltap
 
 
 def land(evaltap: Evaltap, metrics: str = "metrics.json") -> None:

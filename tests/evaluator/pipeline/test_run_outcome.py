@@ -218,16 +218,6 @@ def test_a_result_file_says_failed_and_holds_the_peers_run_error() -> None:
 # -- store, reports and exit codes -----------------------------------------------------------------
 
 
-@pytest.fixture
-def evaltap(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Evaltap:
-    """Run a command in an empty folder; return its exit code, its output and its errors."""
-    monkeypatch.chdir(tmp_path)
-
-    return runner(capsys)
-
-
 CASES = [
     make_case(f"s-{number}", [crashed_turn() if number % 2 else good_turn()])
     for number in range(10)

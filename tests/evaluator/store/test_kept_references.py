@@ -15,12 +15,7 @@ from support.builders.cases import (
     make_turn,
     write_log,
 )
-from support.builders.commands import Evaltap, runner
-
-
-@pytest.fixture
-def evaltap(capsys: pytest.CaptureFixture[str]) -> Evaltap:
-    return runner(capsys)
+from support.builders.commands import Evaltap
 
 
 def refund(amount: int) -> dict[str, object]:
