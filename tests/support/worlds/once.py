@@ -2,18 +2,21 @@
 
 import shutil
 import tempfile
-from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import Concatenate, ParamSpec
+from typing import ParamSpec, Protocol
 
 P = ParamSpec("P")
 
 
-def made_once(
-    make: Callable[Concatenate[Path, P], Path],
-) -> Callable[Concatenate[Path, P], Path]:
-    """Decorate what makes a DuckDB file and its log in a folder, from arguments that `repr` tells apart."""
+class Maker(Protocol[P]):
+    """Makes a DuckDB file and its log in a folder, and returns the file."""
+
+    def __call__(self, folder: Path, *args: P.args, **kwargs: P.kwargs) -> Path: ...
+
+
+def made_once(make: Maker[P]) -> Maker[P]:
+    """Make each file once in this process; arguments are those that `repr` tells apart."""
     home = tempfile.TemporaryDirectory(prefix="evaltap-worlds-")
     made: dict[str, Path] = {}
 
