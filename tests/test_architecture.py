@@ -45,7 +45,7 @@ NAMES = [
     ("Where is a new archive backend added?", "store/place.py", "Place"),
     ("And its addresses?", "store/place.py", "place_of"),
 ]
-"""More questions: the file that the page names, in the evaluator unless it says otherwise, and a name in it."""
+"""More questions: the file that the page names, in the evaluator unless it says so, and a name in it."""
 
 
 def section(part: str) -> str:
