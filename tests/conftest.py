@@ -2,6 +2,7 @@
 fixtures for commands, brokers and a browser."""
 
 import atexit
+import gc
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -29,6 +30,9 @@ os.environ.setdefault("EVALTAP_JUDGE_CACHE", "off")
 # DuckDB's binding calls all that lives at exit leaked, and pytest's rewritten modules live that long:
 # eighty lines that a newcomer takes for a fault.  Nothing else writes to stderr so late.
 atexit.register(lambda: os.dup2(os.open(os.devnull, os.O_WRONLY), 2))
+
+# The objects of the frameworks stay: looking through them for garbage took a tenth of the suite's time.
+gc.set_threshold(20_000, 10, 20)
 
 settings.register_profile("evaltap", deadline=None)
 settings.load_profile("evaltap")
