@@ -12,6 +12,7 @@ import pytest
 from evaltap.evaluator.store.database import Store
 from evaltap.recorder import Recorder
 from support.builders.commands import Evaltap
+from support.worlds.replayed_shop import METRICS
 
 AGENTS = """
 def real(**arguments):
@@ -55,15 +56,6 @@ skips = agent(ask=False)
 def crashes(messages, turn):
     raise LookupError("broken")
 """
-METRICS = [
-    {"metricName": "run_succeeded", "threshold": 1},
-    {
-        "metricName": "ends_with_stop",
-        "evaluatorName": "rule_avg_score",
-        "threshold": 1,
-        "criterion": {"rules": {"rules": [{"id": "stop", "type": "regex", "value": "\\.$"}]}},
-    },
-]
 SESSIONS = 60
 
 
