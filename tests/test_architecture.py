@@ -14,6 +14,8 @@ HOMES = {
     "cli": "evaluator/evaltap/cli",
 }
 
+SESSIONS = f"{HOMES['recorder']}/sources/sessions"
+
 QUESTIONS = [
     ("Where does a late span make a new revision?", "recorder", "assembly", "assembler.py"),
     ("Which module writes a score row?", "evaluator", "scoring", "results/writer.py"),
@@ -27,6 +29,23 @@ QUESTIONS = [
     ("Where are the options of `evaltap score`?", "cli", "options", "score.py"),
 ]
 """Ten questions of a stranger: the part, the package that the page names, the file in it."""
+
+EXPERIMENTS = "evaluator/evaltap/experiments"
+NAMES = [
+    ("Where is a unit of an experiment resumed?", f"{EXPERIMENTS}/loop.py", "Experiment._take_up"),
+    ("What answers a tool call from a recording?", f"{EXPERIMENTS}/mocks/tape.py", "Tape.answer"),
+    ("Where does a rate get its interval?", "analysis/stats/rate.py", "Rate"),
+    ("And a rate of weighted turns?", "analysis/stats/estimate.py", "estimate"),
+    ("Where is a sampling weight added?", "store/sql/views.sql", "latest_weighted_turn_scores"),
+    ("Where is a page view added?", "page/routes.py", "PageRoute"),
+    ("Where is an alert receiver added?", "monitoring/alerting/receivers.py", "make_receiver"),
+    ("Where is its type declared?", f"{HOMES['schemas']}/formats/monitor.py", "AlertReceiver"),
+    ("Where is a reader of an export added?", f"{SESSIONS}/formats.py", "FORMATS"),
+    ("Where is an agent adapter added?", f"{EXPERIMENTS}/agents/loading.py", "FRAMEWORKS"),
+    ("Where is a new archive backend added?", "store/place.py", "Place"),
+    ("And its addresses?", "store/place.py", "place_of"),
+]
+"""More questions: the file that the page names, in the evaluator unless it says so, and a name in it."""
 
 
 def section(part: str) -> str:
@@ -43,6 +62,38 @@ def test_each_question_leads_from_readme_to_page_to_package_to_file(
     assert "docs/explanation/architecture.md" in (ROOT / "README.md").read_text(), question
     assert f"`{package}/`" in section(part), question
     assert (ROOT / HOMES[part] / package / file).is_file(), question
+
+
+@pytest.mark.parametrize(("question", "path", "name"), NAMES)
+def test_each_question_leads_from_the_page_to_a_name_in_a_file(
+    question: str, path: str, name: str
+) -> None:
+    file = (
+        path if path.startswith(("evaluator/", *HOMES.values())) else f"{HOMES['evaluator']}/{path}"
+    )
+    (row,) = [
+        line
+        for line in PAGE.read_text().splitlines()
+        if line.startswith("|") and f"`{file}`" in line and f"`{name}`" in line
+    ]
+
+    assert row.count("|") == 4, question
+    assert defines((ROOT / file).read_text(), name), question
+
+
+def defines(text: str, name: str) -> bool:
+    """Tell whether a file defines a class, function, constant or view; a method comes after its class."""
+    owner, _, method = name.rpartition(".")
+    start = text.find(f"\nclass {owner}") if owner else 0
+    pattern = rf"^ *(?:class|def|CREATE OR REPLACE VIEW) {method}\b|^{method}\b.* = "
+    return start >= 0 and re.search(pattern, text[start:], re.MULTILINE) is not None
+
+
+def test_the_formats_of_secrets_are_rows() -> None:
+    table = "recorder/evaltap/recorder/privacy/lexicon/formats.tsv"
+
+    assert f"| the format of a secret | a row in `{table}` |" in PAGE.read_text()
+    assert (ROOT / table).read_text().startswith("place\tsigns\tpattern\t")
 
 
 @pytest.mark.parametrize("part", ["schemas", "recorder", "evaluator"])

@@ -2,10 +2,8 @@
 
 import base64
 import json
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ from evaltap.schemas.errors import ConfigurationError
 from evaltap.schemas.formats.metric import JudgeModel, OtherJudge
 from support.builders.cases import make_case
 from support.servers.judge_server import Answer, judge_server
+from support.servers.quiet_http import Handler, serving
 
 KEY = "sk-of-the-environment-0123456789"
 KNOWN = {
@@ -307,26 +306,13 @@ def test_a_variable_that_a_file_may_not_read_is_a_mistake_in_the_file() -> None:
 def redirecting(target: str) -> Iterator[str]:
     """Serve a redirect to another server, whatever is asked."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Redirecting(Handler):
         def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
-            self.send_response(307)
-            self.send_header("Location", target + self.path.removeprefix("/v1"))
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+            self.body()
+            self.reply(307, Location=target + self.path.removeprefix("/v1"))
 
-        def log_message(self, format: str, *args: object) -> None:
-            """Stay silent."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}/v1"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with serving(Redirecting) as url:
+        yield f"{url}/v1"
 
 
 def test_neither_key_nor_conversation_follows_a_redirect_of_the_judge(folder: Path) -> None:
@@ -355,26 +341,14 @@ def listening() -> Iterator[tuple[str, list[dict[str, str]]]]:
     """Serve an error to every request and keep its headers."""
     seen: list[dict[str, str]] = []
 
-    class Handler(BaseHTTPRequestHandler):
+    class Listening(Handler):
         def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
+            self.body()
             seen.append({name.lower(): value for name, value in self.headers.items()})
-            self.send_response(400)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+            self.reply(400)
 
-        def log_message(self, format: str, *args: object) -> None:
-            """Stay silent."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}/v1", seen
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with serving(Listening) as url:
+        yield f"{url}/v1", seen
 
 
 def test_the_key_of_the_embeddings_does_not_go_to_a_server_that_only_the_file_names(

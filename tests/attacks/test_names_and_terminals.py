@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evaltap.cli.main import main
@@ -22,19 +22,21 @@ HOSTILE = "\x1b[31mred\x1b]0;pwned\x07\u202egnp.exe\x9b2J\x7f\U000e0041"
 HIDDEN = set("\x1b\x07\u202e\x9b\x7f\U000e0041")
 
 
+METRIC = {
+    "metricName": "final_response_avg_score",
+    "threshold": 1,
+    "criterion": {"finalResponse": {"text": {}}},
+}
+GATE = {"dimensions": [{"name": "answer", "threshold": 1, "metrics": [METRIC]}]}
+
+
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     work = tmp_path / "work"
     work.mkdir()
     monkeypatch.chdir(work)
-    metric = {
-        "metricName": "final_response_avg_score",
-        "threshold": 1,
-        "criterion": {"finalResponse": {"text": {}}},
-    }
-    (work / "m.json").write_text(json.dumps([metric]))
-    dimension = {"name": "answer", "threshold": 1, "metrics": [metric]}
-    (work / "g.json").write_text(json.dumps({"dimensions": [dimension]}))
+    (work / "m.json").write_text(json.dumps([METRIC]))
+    (work / "g.json").write_text(json.dumps(GATE))
     return work
 
 
@@ -65,6 +67,7 @@ def test_results_stay_in_their_folder(here: Path, name: str) -> None:
 
 
 @given(st.text(min_size=1, max_size=300))
+@settings(max_examples=50)
 def test_a_name_is_one_segment_of_a_path(name: str) -> None:
     segment = one_segment(name)
 
@@ -99,19 +102,32 @@ COMMANDS: dict[str, list[str]] = {
 }
 
 
+def scored(folder: Path, case: dict[str, Any], metric: dict[str, Any]) -> Path:
+    """Return a folder with a case, its scores and a baseline, which commands only read."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        write({**case, "conversation": [make_turn("e-1", f"else {HOSTILE}")]})
+        Path("m.json").write_text(json.dumps([metric]))
+        Path("g.json").write_text(json.dumps(GATE))
+        main(["score", "c.jsonl", "--metrics", "m.json", "--db", "x.duckdb"])
+        main(["gate", "c.jsonl", "--gate", "g.json", "--write-baseline", "b.json"])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    case = make_case(HOSTILE, turns=[make_turn(answer=HOSTILE)], evalSetId=HOSTILE)
+    named = METRIC | {"metricName": HOSTILE, "evaluatorName": "final_response_avg_score"}
+    folder = scored(tmp_path_factory.mktemp("hostile"), case, named)
+    (folder / "bad.csv").write_text(f"{HOSTILE}\nx\n")
+    return folder
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_nothing_that_is_printed_steers_a_terminal(
-    name: str, capsys: pytest.CaptureFixture[str]
+    hostile: Path, name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    case = make_case(HOSTILE, turns=[make_turn(answer=HOSTILE)], evalSetId=HOSTILE)
-    case["conversation"] = [make_turn("e-1", f"else {HOSTILE}")]
-    write(case)
-    Path("bad.csv").write_text(f"{HOSTILE}\nx\n")
-    metrics = json.loads(Path("m.json").read_text())
-    metrics[0] |= {"metricName": HOSTILE, "evaluatorName": "final_response_avg_score"}
-    Path("m.json").write_text(json.dumps(metrics))
-    main(["score", "c.jsonl", "--metrics", "m.json", "--db", "x.duckdb"])
-    capsys.readouterr()
+    monkeypatch.chdir(hostile)
 
     with suppress(SystemExit):  # of argparse
         main(COMMANDS[name])
@@ -121,7 +137,9 @@ def test_nothing_that_is_printed_steers_a_terminal(
     assert not HIDDEN & {*said.out, *said.err}
 
 
-LONG = "Q" * 3_000_000
+@pytest.fixture(scope="module")
+def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return scored(tmp_path_factory.mktemp("long"), make_case("Q" * 3_000_000), METRIC)
 
 
 @pytest.mark.parametrize(
@@ -138,14 +156,12 @@ LONG = "Q" * 3_000_000
     ids=" ".join,
 )
 def test_an_id_of_megabytes_is_not_printed_in_full(
-    command: list[str], capsys: pytest.CaptureFixture[str]
+    long: Path,
+    command: list[str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    case = make_case(LONG)
-    case["conversation"] = [make_turn("e-1", "else")]
-    write(case)
-    main(["score", "c.jsonl", "--metrics", "m.json", "--db", "x.duckdb"])
-    main(["gate", "c.jsonl", "--gate", "g.json", "--write-baseline", "b.json"])
-    capsys.readouterr()
+    monkeypatch.chdir(long)
 
     assert main(command) in (0, 1, 2, 3)
 

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import chdir, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,26 +14,33 @@ from evaltap.cli.main import main
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.errors import StoreError
 from support.builders.cases import make_case, make_records, make_turn, write_log
+from support.worlds.once import made_once
 
 SECRET = "ssh-private-key-of-the-reader"
 VIEWS_OF_REPORTS = ("latest_scores", "latest_cases", "latest_turns", "v_pass_rate", "v_worst_cases")
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "id_rsa").write_text(SECRET)
+@made_once
+def scored(folder: Path) -> Path:
+    (folder / "id_rsa").write_text(SECRET)
     case = make_case(turns=[make_turn(answer="On Monday.")])
     case["conversation"] = [make_turn("e-1", "On Tuesday.")]
-    (tmp_path / "c.jsonl").write_text(json.dumps(case) + "\n")
+    (folder / "c.jsonl").write_text(json.dumps(case) + "\n")
     metric = {
         "metricName": "final_response_avg_score",
         "threshold": 1,
         "criterion": {"finalResponse": {"text": {}}},
     }
-    (tmp_path / "m.json").write_text(json.dumps([metric]))
-    assert main(["score", "c.jsonl", "--metrics", "m.json", "--db", "x.duckdb"]) == 1
-    return tmp_path
+    (folder / "m.json").write_text(json.dumps([metric]))
+    with chdir(folder):
+        assert main(["score", "c.jsonl", "--metrics", "m.json", "--db", "x.duckdb"]) == 1
+    return folder / "x.duckdb"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return scored(tmp_path).parent
 
 
 def reports() -> Iterator[tuple[int, str]]:

@@ -40,16 +40,12 @@ TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 
 
 @pytest.fixture
-def evaltap(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Evaltap:
+def evaltap(evaltap: Evaltap, tmp_path: Path) -> Evaltap:
     """Run a command in a folder with a scored store and an eval set of its cases."""
-    monkeypatch.chdir(tmp_path)
     asked = [Asked("Where is my order?"), Asked("I want a refund", ("refund",), "No.")]
     landed(tmp_path, asked).rename("cases.duckdb")
-    run = runner(capsys)
-    assert run("set", "export", "cases.duckdb", "--out", "set.evalset.json")[0] == 0
-    return run
+    assert evaltap("set", "export", "cases.duckdb", "--out", "set.evalset.json")[0] == 0
+    return evaltap
 
 
 @pytest.mark.parametrize("command", PRINTING, ids=" ".join)

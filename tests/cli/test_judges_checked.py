@@ -7,23 +7,20 @@ import pytest
 
 from evaltap.recorder import Recorder
 from support.builders.cases import make_case, make_turn
-from support.builders.commands import Evaltap, runner
+from support.builders.commands import Evaltap
 from support.servers.judge_server import Answer, judge_server
 
 GRADED = json.dumps({"rubricScores": [{"id": "1", "score": 1, "reason": "so"}]})
 
 
 @pytest.fixture
-def evaltap(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Evaltap:
-    monkeypatch.chdir(tmp_path)
+def evaltap(evaltap: Evaltap, monkeypatch: pytest.MonkeyPatch) -> Evaltap:
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("EVALTAP_JUDGE_RETRIES", "0")
     cases = [make_case(f"c-{n}", [make_turn(answer="yes")]) for n in range(3)]
     Path("c.jsonl").write_text("\n".join(map(json.dumps, cases)))
-    return runner(capsys)
+    return evaltap
 
 
 def judged(**model: str) -> str:

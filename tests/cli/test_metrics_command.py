@@ -8,15 +8,7 @@ import pytest
 from evaltap.evaluator import Registry
 from evaltap.evaluator.scoring.evaluators.catalogue import GROUPS, described
 from support.builders.cases import make_case, make_turn
-from support.builders.commands import Evaltap, runner
-
-
-@pytest.fixture
-def evaltap(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Evaltap:
-    monkeypatch.chdir(tmp_path)
-    return runner(capsys)
+from support.builders.commands import Evaltap
 
 
 def test_each_installed_evaluator_is_listed_in_80_columns(

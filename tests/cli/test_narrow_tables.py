@@ -11,14 +11,11 @@ LONG = "Please tell me, when you have found the time for it, where my order may 
 
 
 @pytest.fixture
-def evaltap(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Evaltap:
-    monkeypatch.chdir(tmp_path)
+def evaltap(evaltap: Evaltap, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Evaltap:
     tools = ("get_order", "get_parcel", "get_customer")
     landed(tmp_path, [Asked(LONG, tools, session="a-session"), Asked(LONG, tools), Asked("Hi")])
     capsys.readouterr()
-    return runner(capsys)
+    return evaltap
 
 
 def test_near_duplicates_are_a_table_of_80_columns(evaltap: Evaltap) -> None:

@@ -11,19 +11,16 @@ from evaltap.evaluator.scoring.results.runs import run_states
 from evaltap.evaluator.store.database import Store
 from evaltap.recorder import Recorder
 from support.builders.cases import make_case, make_turn
-from support.builders.commands import Evaltap, runner
+from support.builders.commands import Evaltap
 
 METRICS = [{"metricName": "run_succeeded", "threshold": 1}]
 
 
 @pytest.fixture
-def evaltap(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Evaltap:
-    monkeypatch.chdir(tmp_path)
+def evaltap(evaltap: Evaltap) -> Evaltap:
     Path("m.json").write_text(json.dumps(METRICS))
     Path("c.jsonl").write_text(json.dumps(make_case("a", [make_turn(answer="yes")])))
-    return runner(capsys)
+    return evaltap
 
 
 def test_feedback_on_a_case_that_sampling_left_out_is_not_the_case(evaltap: Evaltap) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +22,6 @@ BUNDLED = Path(claude_agent_sdk.__file__).parent / "_bundled" / "claude"
 pytestmark = pytest.mark.skipif(
     not (BUNDLED.exists() or shutil.which("claude")), reason="Claude Code is not installed"
 )
-
-
-@pytest.fixture
-def runs() -> Iterator[Runs]:
-    runs = Runs()
-    yield runs
-    runs.recorder.close()
-
-
-@pytest.fixture
-def shop(tmp_path: Path) -> Shop:
-    return Shop(tmp_path)
 
 
 def options(folder: Path, shop: Shop, address: str, **more: Any) -> ClaudeAgentOptions:

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import Any
@@ -32,11 +31,9 @@ async def sell_later(sku: str) -> str:
 
 
 @pytest.fixture
-def runs() -> Iterator[Runs]:
+def runs(runs: Runs) -> Runs:
     EFFECTS.clear()
-    runs = Runs()
-    yield runs
-    runs.recorder.close()
+    return runs
 
 
 def by_turn(messages: Any, turn: Any) -> str:

@@ -1,11 +1,8 @@
 """The forms that tools take in a framework, each of them answered from a recording."""
 
 import asyncio
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated, Any
 
-import agents as openai_agents
 import pytest
 from agents import Agent as OpenAIAgent
 from agents import FunctionTool, OpenAIResponsesModel, function_tool
@@ -36,19 +33,6 @@ from support.worlds.framework_runs import Runs, unit_of
 from support.worlds.replayed_agents import Recording, Shop, calls_of, recorded, replay_now
 
 STEPS = says("", call("sell", "c1", sku="A")), says("Done.")
-
-
-@pytest.fixture
-def runs() -> Iterator[Runs]:
-    runs = Runs()
-    yield runs
-    runs.recorder.close()
-    openai_agents.set_trace_processors([])
-
-
-@pytest.fixture
-def shop(tmp_path: Path) -> Shop:
-    return Shop(tmp_path)
 
 
 def answered(runs: Runs, shop: Shop, agent: Any, **ended: Any) -> tuple[Any, str]:

@@ -1,11 +1,8 @@
 """The contract of a replay, for every framework: a recording answers in place of the tools."""
 
 import asyncio
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import agents as openai_agents
 import pytest
 
 from evaltap.recorder import MemorySink, Recorder
@@ -16,20 +13,6 @@ from support.worlds.framework_runs import FRAMEWORKS, Runs, agent_for_a_run, uni
 from support.worlds.replayed_agents import Recording, Shop, calls_of, recorded, replay, replay_now
 
 KINDS = [kind for kind in FRAMEWORKS if kind is not ClaudeAgent]  # which has a test of its own
-
-
-@pytest.fixture
-def runs() -> Iterator[Runs]:
-    runs = Runs()
-    yield runs
-    runs.recorder.close()
-    openai_agents.set_trace_processors([])
-    openai_agents.set_tracing_disabled(False)
-
-
-@pytest.fixture
-def shop(tmp_path: Path) -> Shop:
-    return Shop(tmp_path)
 
 
 def frameworks(*without: type[Driver]) -> pytest.MarkDecorator:

@@ -5,12 +5,11 @@ Agents are those of the plugin contract: real, with scripted models.
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import agents as openai_agents
 import pytest
 from claude_agent_sdk import ClaudeAgentOptions, HookMatcher
 from langchain_core.prompts import ChatPromptTemplate, MessagesPlaceholder
@@ -51,15 +50,6 @@ def shop() -> AgentSpec:
         tools=[get_order, in_stock],
         instruction="You know all orders.",
     )
-
-
-@pytest.fixture
-def runs() -> Iterator[Runs]:
-    runs = Runs()
-    yield runs
-    runs.recorder.close()
-    openai_agents.set_trace_processors([])
-    openai_agents.set_tracing_disabled(False)
 
 
 def in_production(

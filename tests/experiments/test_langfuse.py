@@ -2,10 +2,8 @@
 
 import base64
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlparse
 
@@ -13,12 +11,9 @@ import pytest
 
 from evaltap.experiments.langfuse import Langfuse, LangfuseError, remote_experiment
 from evaltap.schemas.errors import ConfigurationError, InputError
+from support.builders.cases import EXACT
+from support.servers.quiet_http import Handler, serving
 
-EXACT = {
-    "metricName": "final_response_avg_score",
-    "threshold": 1,
-    "criterion": {"finalResponse": {"text": {"matchStrategy": "exact"}}},
-}
 KEYS = base64.b64encode(b"pk:sk").decode()
 
 
@@ -32,13 +27,9 @@ def langfuse(*items: dict[str, Any], broken: str = "") -> Iterator[tuple[Langfus
     """Serve a dataset in pages of two; yield the client and what was posted."""
     posted: list[Any] = []
 
-    class Handler(BaseHTTPRequestHandler):
+    class Platform(Handler):
         def answer(self, status: int, body: Any) -> None:
-            data = json.dumps(body).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
+            self.reply(status, json.dumps(body).encode())
 
         def do_GET(self) -> None:
             assert self.headers["Authorization"] == f"Basic {KEYS}"
@@ -49,7 +40,7 @@ def langfuse(*items: dict[str, Any], broken: str = "") -> Iterator[tuple[Langfus
             self.answer(200, {"data": items[2 * page - 2 : 2 * page], "meta": pages})
 
         def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            body = json.loads(self.body())
             place = self.path.removeprefix("/api/public/")
             if place == broken:
                 self.answer(503, {"message": "down"})
@@ -57,18 +48,8 @@ def langfuse(*items: dict[str, Any], broken: str = "") -> Iterator[tuple[Langfus
             posted.append((place, body))
             self.answer(207 if place == "ingestion" else 200, {"datasetRunId": "run-1"})
 
-        def log_message(self, format: str, *args: object) -> None:
-            """Stay silent."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield Langfuse(f"http://127.0.0.1:{server.server_address[1]}", "pk", "sk"), posted
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with serving(Platform) as url:
+        yield Langfuse(url, "pk", "sk"), posted
 
 
 def shouts(messages: list[dict[str, Any]]) -> str:

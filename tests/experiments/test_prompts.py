@@ -15,12 +15,8 @@ from evaltap.evaluator.scoring.contract.judge import (
 )
 from evaltap.experiments.prompts import Improved, Limits, Round, improve
 from evaltap.schemas.errors import InputError
+from support.builders.cases import EXACT
 
-EXACT = {
-    "metricName": "final_response_avg_score",
-    "threshold": 1,
-    "criterion": {"finalResponse": {"text": {"matchStrategy": "exact"}}},
-}
 PROMPTS = {"tone": "Answer {name}.", "format": "Use words."}
 
 

@@ -11,17 +11,14 @@ from typing import Any
 import pytest
 
 from evaltap.evaluator.store.database import Store
-from support.builders.commands import Evaltap, runner
+from support.builders.commands import Evaltap
 from support.worlds.recorded_shop import call, order, recorded, write_shop
 
 
 @pytest.fixture
-def evaltap(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Evaltap:
-    monkeypatch.chdir(tmp_path)
+def evaltap(evaltap: Evaltap, tmp_path: Path) -> Evaltap:
     write_shop(tmp_path)
-    return runner(capsys)
+    return evaltap
 
 
 def run(evaltap: Evaltap, agent: str, *more: str) -> tuple[int, Any, str]:

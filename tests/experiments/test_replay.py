@@ -11,7 +11,8 @@ import pytest
 
 from evaltap.evaluator.store.database import Store
 from evaltap.recorder import Recorder
-from support.builders.commands import Evaltap, runner
+from support.builders.commands import Evaltap
+from support.worlds.replayed_shop import METRICS
 
 AGENTS = """
 def real(**arguments):
@@ -55,15 +56,6 @@ skips = agent(ask=False)
 def crashes(messages, turn):
     raise LookupError("broken")
 """
-METRICS = [
-    {"metricName": "run_succeeded", "threshold": 1},
-    {
-        "metricName": "ends_with_stop",
-        "evaluatorName": "rule_avg_score",
-        "threshold": 1,
-        "criterion": {"rules": {"rules": [{"id": "stop", "type": "regex", "value": "\\.$"}]}},
-    },
-]
 SESSIONS = 60
 
 
@@ -82,13 +74,10 @@ def record(**settings: Any) -> None:
 
 
 @pytest.fixture
-def evaltap(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Evaltap:
-    monkeypatch.chdir(tmp_path)
+def evaltap(evaltap: Evaltap) -> Evaltap:
     Path("shop.py").write_text(AGENTS)
     Path("metrics.json").write_text(json.dumps(METRICS))
-    return runner(capsys)
+    return evaltap
 
 
 def land(evaltap: Evaltap, metrics: str = "metrics.json") -> None:

@@ -13,19 +13,16 @@ import pytest
 
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.files.documents import read_result
-from support.builders.commands import Evaltap, runner
+from support.builders.commands import Evaltap
 from support.worlds.running_agents import case, write_set
 
 EXAMPLES = Path(__file__).parents[1] / "data/trpc-examples"
 
 
 @pytest.fixture
-def evaltap(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Evaltap:
-    monkeypatch.chdir(tmp_path)
+def evaltap(evaltap: Evaltap, tmp_path: Path) -> Evaltap:
     write_set(tmp_path, [case("sum", "add 2 3"), case("product", "mul 6 7")])
-    return runner(capsys)
+    return evaltap
 
 
 def run(evaltap: Evaltap, agent: str = "agents:answer", *more: str) -> tuple[int, Any, str]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from evaltap.evaluator.store.database import Store
-from support.builders.commands import Evaltap, runner
+from support.builders.commands import Evaltap
 from support.servers.agent_endpoint import JSON, serving
 
 ADK = """
@@ -49,12 +49,9 @@ def greeting(name: str, **session: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def evaltap(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Evaltap:
-    monkeypatch.chdir(tmp_path)
+def evaltap(evaltap: Evaltap) -> Evaltap:
     Path("metrics.json").write_text(json.dumps([METRIC]))
-    return runner(capsys)
+    return evaltap
 
 
 def run(evaltap: Evaltap, agent: str, *more: str) -> tuple[int, str]:

@@ -17,7 +17,7 @@ from evaltap.experiments import evaluate, run_case
 from evaltap.recorder import Recorder
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.documents import read_result
-from support.builders.commands import Evaltap, runner
+from support.builders.commands import Evaltap
 from support.servers.judge_server import Answer, judge_server
 
 AGENTS = '''
@@ -80,14 +80,6 @@ def write(*cases: dict[str, Any], metrics: Any = (RAN,)) -> None:
     Path("metrics.json").write_text(json.dumps([*metrics]))
     data = {"evalSetId": "hall", "evalCases": cases}
     Path("hall.evalset.json").write_text(json.dumps(data))
-
-
-@pytest.fixture
-def evaltap(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Evaltap:
-    monkeypatch.chdir(tmp_path)
-    return runner(capsys)
 
 
 def run(evaltap: Evaltap, *more: str, agent: str = "hall:clerk") -> tuple[int, Any, str]:

@@ -25,26 +25,12 @@ from support.builders.served_agents import (
     TOKEN,
     Served,
     conversation,
-    shop,
 )
 
 AUTHORIZED = {"Authorization": f"Bearer {TOKEN}"}
 
 
 BACKGROUND = {**AUTHORIZED, "Prefer": "respond-async, wait=1"}
-
-
-@pytest.fixture(scope="module")
-def agent() -> Iterator[RecordedAgent]:
-    made = RecordedAgent(shop)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def client(agent: RecordedAgent) -> Iterator[TestClient]:
-    with TestClient(Served(agent).app, "http://127.0.0.1:8080") as made:
-        yield made
 
 
 class Slow:

@@ -9,25 +9,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from starlette.testclient import TestClient
 
-from evaltap.experiments.service import RecordedAgent
 from evaltap.experiments.stores import stores_at
-from support.builders.served_agents import Served, filled, shop
-
-
-@pytest.fixture(scope="module")
-def agent() -> Iterator[RecordedAgent]:
-    made = RecordedAgent(shop)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def client(agent: RecordedAgent) -> Iterator[TestClient]:
-    with TestClient(Served(agent).app, "http://127.0.0.1:8080") as made:
-        yield made
-
+from support.builders.served_agents import filled
 
 AGENT = """
 import pathlib, time

@@ -29,12 +29,8 @@ from evaltap.recorder.answering import TOOL_ANSWERS
 from evaltap.schemas.errors import ConfigurationError, InputError
 from evaltap.schemas.formats.case import Invocation
 from evaltap.schemas.formats.result import EvalCaseResult
+from support.builders.cases import EXACT
 
-EXACT = {
-    "metricName": "final_response_avg_score",
-    "threshold": 1,
-    "criterion": {"finalResponse": {"text": {"matchStrategy": "exact"}}},
-}
 TRAJECTORY = {
     "metricName": "tool_trajectory_avg_score",
     "threshold": 1,

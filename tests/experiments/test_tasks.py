@@ -19,7 +19,7 @@ from evaltap.experiments.tasks.base import (
     rows_of,
 )
 from evaltap.schemas.errors import ConfigurationError, InputError
-from support.builders.commands import Evaltap, runner
+from support.builders.commands import Evaltap
 
 AGENT = """
 def answer(messages, turn):
@@ -68,17 +68,12 @@ FILES = {"context-compression": TALK, "summary": TEXT, "graph": QUESTION}
 
 
 @pytest.fixture
-def evaltap(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Evaltap:
+def evaltap(evaltap: Evaltap) -> Evaltap:
     """A folder with an agent and a file for each task, and no judge."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("BASE_URL", "MODEL", "API_KEY", "PROVIDER"):
-        monkeypatch.delenv(f"EVALTAP_JUDGE_{name}", raising=False)
     Path("shop.py").write_text(AGENT)
     for name, row in FILES.items():
         Path(f"{name}.jsonl").write_text(json.dumps(row) + "\n")
-    return runner(capsys)
+    return evaltap
 
 
 def run(evaltap: Evaltap, *arguments: str) -> tuple[int, list[Any], str]:

@@ -1,6 +1,6 @@
 """Tools that no recording can answer: an agent with one is not replayed, and no model is called."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import pytest
@@ -32,13 +32,6 @@ from plugin_drivers.pydantic_ai import model as pydantic_model
 from plugin_drivers.strands import ScriptedModel as StrandsModel
 from support.worlds.framework_runs import Runs, unit_of
 from support.worlds.replayed_agents import Recording, recorded, replay_now
-
-
-@pytest.fixture
-def runs() -> Iterator[Runs]:
-    runs = Runs()
-    yield runs
-    runs.recorder.close()
 
 
 def adk(**options: Any) -> LlmAgent:

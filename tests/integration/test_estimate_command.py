@@ -25,19 +25,6 @@ from support.proofs.estimate_oracle import Oracle
 from support.worlds.traffic import binomial_bounds
 
 
-@pytest.fixture
-def estimate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Estimate:
-    """Run the command on the test's file and return its rows."""
-
-    def run(*arguments: str, code: int = 0) -> list[dict[str, Any]]:
-        capsys.readouterr()
-        assert main(["estimate", str(tmp_path / "x.duckdb"), "--json", *arguments]) == code
-        found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
-        return found
-
-    return run
-
-
 def oracle_of(turns: Sequence[Kept]) -> Oracle:
     """Return what the oracle says of turns."""
     return Oracle(
@@ -152,7 +139,7 @@ def test_the_views_have_the_same_rates(tmp_path: Path, estimate: Estimate) -> No
     assert cases["estimated_cases"] == pytest.approx(sum(weights))
 
 
-@pytest.mark.parametrize("rounds", [12, pytest.param(120, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", [6, pytest.param(120, marks=pytest.mark.slow)])
 def test_intervals_of_the_command_cover_the_truth(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], rounds: int
 ) -> None:
@@ -246,13 +233,6 @@ def test_turns_that_a_burst_brings_beyond_the_limit_are_uncovered(
     assert all("uncovered" in row["flags"] for row in rows)
     totals = [row["estimated_turns"] / row["covered"] for row in rows]
     assert np.mean(totals) == pytest.approx(300, rel=0.15)
-
-
-@pytest.fixture
-def landed(tmp_path: Path) -> Traffic:
-    traffic = make_traffic(np.random.default_rng(4), sessions=60)
-    land(tmp_path, traffic)
-    return traffic
 
 
 def test_signals_are_shares_of_turns(landed: Traffic, estimate: Estimate) -> None:

@@ -23,29 +23,8 @@ from support.builders.estimated import (
     Traffic,
     consume,
     land,
-    make_traffic,
 )
 from support.proofs.estimate_oracle import Oracle
-
-
-@pytest.fixture
-def estimate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Estimate:
-    """Run the command on the test's file and return its rows."""
-
-    def run(*arguments: str, code: int = 0) -> list[dict[str, Any]]:
-        capsys.readouterr()
-        assert main(["estimate", str(tmp_path / "x.duckdb"), "--json", *arguments]) == code
-        found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
-        return found
-
-    return run
-
-
-@pytest.fixture
-def landed(tmp_path: Path) -> Traffic:
-    traffic = make_traffic(np.random.default_rng(4), sessions=60)
-    land(tmp_path, traffic)
-    return traffic
 
 
 @pytest.mark.slow

@@ -10,15 +10,7 @@ import pytest
 
 from evaltap.cli.main import main
 from evaltap.recorder import Recorder
-from support.builders.commands import Evaltap, runner
-
-
-@pytest.fixture
-def evaltap(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Evaltap:
-    monkeypatch.chdir(tmp_path)
-    return runner(capsys)
+from support.builders.commands import Evaltap
 
 
 @pytest.fixture

@@ -18,18 +18,9 @@ from evaltap.recorder.sampling.rules import parse_outcome_rules
 from evaltap.recorder.sampling.sampler import OutcomeSampler
 from evaltap.schemas.wire.record import Manifest, encode_case, encode_manifest
 from support.builders.cases import make_case, make_turn, write_log
+from support.builders.estimated import METRICS, RULES
 
 START = datetime(2026, 11, 21, 10, tzinfo=UTC)
-RULES = (
-    '[{"name": "flagged", "keep": 1, "field": {"path": "turn.telemetry.outputTokens", "over": 90}}]'
-)
-METRICS = [
-    {
-        "metricName": "rule_avg_score",
-        "threshold": 1,
-        "criterion": {"rules": {"rules": [{"id": "yes", "type": "contains", "values": ["yes"]}]}},
-    }
-]
 
 
 class Sampled:

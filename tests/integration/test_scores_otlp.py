@@ -45,7 +45,7 @@ from support.builders.cases import (
     make_turn,
     write_log,
 )
-from support.builders.commands import Evaltap, runner
+from support.builders.commands import Evaltap
 from support.builders.program import Program
 from support.servers.alert_server import Received, alert_server, wait_for
 from support.servers.broker import free_port
@@ -60,10 +60,7 @@ def server() -> Iterator[Received]:
 
 
 @pytest.fixture
-def evaltap(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Evaltap:
-    monkeypatch.chdir(tmp_path)
+def evaltap(evaltap: Evaltap) -> Evaltap:
     Path("m.json").write_text(json.dumps([RESPONSE, TRAJECTORY]))
     telemetry = {"traceId": TRACE, "rootSpanId": ROOT, "lastChatSpanId": CHAT}
     cases = [
@@ -76,7 +73,7 @@ def evaltap(
     ]
     cases.append(make_case("s-3", [make_turn()], conversation=[make_turn()]))
     write_log(Path("t.log.db"), make_records(cases))
-    return runner(capsys)
+    return evaltap
 
 
 def consume(evaltap: Evaltap, url: str, *more: str) -> tuple[int, str, str]:

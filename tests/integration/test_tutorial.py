@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from evaltap.cli.commands.skill import skill
 from evaltap.cli.main import main
 from evaltap.recorder import Recorder
+from support.builders.commands import Evaltap
 
 DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r'```(\w+)(?: title="([^"]+)")?\n(.*?)```', re.DOTALL)
@@ -62,10 +64,11 @@ def evaltap_on_path(folder: Path) -> dict[str, str]:
         pytest.param("how-to/watch-live-traffic.md", 8, marks=pytest.mark.slow),
     ],
 )
-def test_a_page_does_what_it_says(tmp_path: Path, page: str, commands_at_least: int) -> None:
+def test_a_page_does_what_it_says(
+    evaltap: Evaltap, tmp_path: Path, page: str, commands_at_least: int
+) -> None:
     environment = evaltap_on_path(tmp_path)
-    work = tmp_path / "work"
-    work.mkdir()
+    work = Path()
     ran = 0
     for kind, name, content in BLOCK.findall((DOCS / page).read_text()):
         if name:
@@ -73,17 +76,21 @@ def test_a_page_does_what_it_says(tmp_path: Path, page: str, commands_at_least: 
             (work / name).write_text(content)
         elif kind == "console":
             for command, expected in commands(content):
-                check(command, expected, work, environment)
+                check(evaltap, command, expected, environment)
                 ran += 1
     assert ran >= commands_at_least
 
 
-def check(command: str, expected: list[str], work: Path, environment: dict[str, str]) -> None:
-    done = subprocess.run(
-        command, shell=True, cwd=work, env=environment, capture_output=True, text=True
-    )
+def check(evaltap: Evaltap, command: str, expected: list[str], environment: dict[str, str]) -> None:
+    """Run a command, in this process where no shell is needed, and compare what it says."""
+    program, *arguments = shlex.split(command)
+    if program == "evaltap" and not set("|&;<>$*") & set(command):
+        ended, out, error = evaltap(*arguments)
+    else:
+        done = subprocess.run(command, shell=True, env=environment, capture_output=True, text=True)
+        ended, out, error = done.returncode, done.stdout, done.stderr
     code = 0
-    said = done.stdout + done.stderr
+    said = out + error
     position = 0
     for line in expected:
         if line.startswith("exit code "):
@@ -91,7 +98,7 @@ def check(command: str, expected: list[str], work: Path, environment: dict[str, 
             continue
         assert line in said[position:], f"{command}: {line!r} is not in\n{said}"
         position = said.index(line, position) + len(line)
-    assert done.returncode == code, f"{command}: exit code {done.returncode}\n{said}"
+    assert ended == code, f"{command}: exit code {ended}\n{said}"
     assert "Traceback" not in said
 
 
@@ -109,10 +116,9 @@ ADDED = {"metricName": "trajectory_redundancy", "threshold": 0.9}
 
 
 @pytest.mark.slow
-def test_every_command_of_the_skill_runs(tmp_path: Path) -> None:
+def test_every_command_of_the_skill_runs(evaltap: Evaltap, tmp_path: Path) -> None:
     environment = evaltap_on_path(tmp_path)
-    work = tmp_path / "work"
-    work.mkdir()
+    work = Path()
     (work / "shop.py").write_text(AGENT)
     for version, calls in (("v1", 1), ("v2", 4)):
         log = work / "agent.log.db"
@@ -133,7 +139,7 @@ def test_every_command_of_the_skill_runs(tmp_path: Path) -> None:
     for block in re.findall(r"```console\n(.*?)```", skill(), re.DOTALL):
         for command, expected in commands(block):
             filled = re.sub(r"\bCASE\b", "v2-7", command).replace("tool:TOOL", "tool:get_order")
-            check(filled, expected, work, environment)
+            check(evaltap, filled, expected, environment)
             ran += 1
 
     assert ran == 15

@@ -50,11 +50,15 @@ def test_a_new_link_is_for_the_page_that_runs(
     assert "no page is running for" in said.err
 
 
-def test_a_signal_before_the_page_serves_ends_it_without_a_word() -> None:
+def test_a_signal_before_the_page_serves_ends_it_without_a_word(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     server = PageServer(Starlette(), socket.create_server(("127.0.0.1", 0)))
 
     server.stop()
     server.run()
+
+    assert capsys.readouterr() == ("", "")
 
 
 def test_the_page_leaves_the_handlers_of_other_loggers_open(tmp_path: Path) -> None:

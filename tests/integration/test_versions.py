@@ -23,15 +23,9 @@ from evaltap.evaluator.analysis.stats.estimate import estimate
 from evaltap.evaluator.store.database import Store
 from evaltap.recorder import MemorySink, Recorder
 from evaltap.recorder.sources.span_processor import CaseSpanProcessor
-from support.builders.cases import make_case, make_turn
+from support.builders.cases import SAYS_YES, make_case, make_turn
 
-METRICS = [
-    {
-        "metricName": "rule_avg_score",
-        "threshold": 1,
-        "criterion": {"rules": {"rules": [{"id": "yes", "type": "contains", "values": ["yes"]}]}},
-    }
-]
+METRICS = [SAYS_YES]
 SESSIONS = ("s-1", "s-2", "s-3", "s-4")
 NO_USERS: Mapping[str, str] = {}
 

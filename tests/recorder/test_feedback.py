@@ -11,11 +11,6 @@ from evaltap.schemas.wire.record import decode_record
 
 
 @pytest.fixture
-def sink() -> MemorySink:
-    return MemorySink()
-
-
-@pytest.fixture
 def recorder(sink: MemorySink) -> Iterator[Recorder]:
     made = Recorder(sink=sink)
     yield made

@@ -15,11 +15,6 @@ def recorded(recorder: Recorder, sink: MemorySink) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def sink() -> MemorySink:
-    return MemorySink()
-
-
-@pytest.fixture
 def recorder(sink: MemorySink) -> Recorder:
     return Recorder(sink=sink)
 

@@ -9,7 +9,7 @@ import pytest
 from evaltap.recorder import Recorder
 from evaltap.schemas.files.documents import iter_cases, read_eval_set, read_metrics
 from support.builders.cases import make_case, make_tool, make_turn
-from support.builders.commands import Evaltap, runner
+from support.builders.commands import Evaltap
 
 TURNS = [
     {"query": "Hi", "expected_tool_use": [], "reference": "Hello!"},
@@ -24,13 +24,10 @@ CONFIG = {"criteria": {"tool_trajectory_avg_score": 1.0, "response_match_score":
 
 
 @pytest.fixture
-def evaltap(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Evaltap:
-    monkeypatch.chdir(tmp_path)
+def evaltap(evaltap: Evaltap) -> Evaltap:
     Path("dice.test.json").write_text(json.dumps(TURNS))
     Path("test_config.json").write_text(json.dumps(CONFIG))
-    return runner(capsys)
+    return evaltap
 
 
 def told(case: dict[str, Any]) -> list[tuple[str, str, list[tuple[str, Any]]]]:

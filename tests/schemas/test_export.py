@@ -33,5 +33,7 @@ def test_the_peers_files_satisfy_the_schemas(pattern: str, name: str) -> None:
     schema = json.loads(schemas()[f"{name}.v1.json"])
     jsonschema.Draft202012Validator.check_schema(schema)
 
-    for path in EXAMPLES.glob(f"*/{pattern}"):
+    files = [*EXAMPLES.glob(f"*/{pattern}")]
+    assert files
+    for path in files:
         jsonschema.validate(json.loads(path.read_text()), schema)

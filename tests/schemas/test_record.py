@@ -279,7 +279,9 @@ class TestAsyncApi:
                 return own + [r for value in node.values() for r in references(value)]
             return [r for one in node for r in references(one)] if isinstance(node, list) else []
 
-        for reference in references(self.document):
+        found = references(self.document)
+        assert found
+        for reference in found:
             node: Any = self.document
             for part in reference.removeprefix("#/").split("/"):
                 node = node[part]

@@ -177,6 +177,15 @@ def evaluate(
     Raises InputError for anything that keeps the cases from being scored, a single bad row included.
 
         evaluate("golden.evalset.json", ["tool_trajectory_avg_score"], agent=make_agent, runs=5)
+
+    >>> case = {
+    ...     "evalId": "s-1", "evalMode": "trace", "sessionInput": {}, "actualConversation": [
+    ...         {"invocationId": "t-1", "userContent": {"role": "user", "content": "When?"},
+    ...          "finalResponse": {"role": "assistant", "content": "On Monday."}}]}
+    >>> def brief(turn, expected):
+    ...     return len(turn.final_text) < 500
+    >>> evaluate([case], [brief]).passed
+    True
     """
     if agent is None and options:
         raise InputError(f"{', '.join(options)}: only with an agent; add agent=, or leave it out")

@@ -37,6 +37,17 @@ class Recorder:
     with equal settings share one background thread; closing the last one closes the log. Nothing is
     opened or started before the first event. Leaving a `with` block closes the recorder. Raises
     ConfigurationError for invalid settings.
+
+    >>> from evaltap.recorder import MemorySink
+    >>> sink = MemorySink()
+    >>> def answer(recorder, question):
+    ...     with recorder.turn(session_id="s-1", user=question) as turn:
+    ...         turn.tool("get_order", {"id": "A-100"}, result={"status": "shipped"})
+    ...         turn.respond("It is on its way.")
+    >>> with Recorder(sink=sink) as recorder:
+    ...     answer(recorder, "Where is order A-100?")
+    >>> sink.cases[0]["evalId"]
+    's-1'
     """
 
     def __init__(

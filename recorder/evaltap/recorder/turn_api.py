@@ -314,6 +314,16 @@ def tool(function: _Tool) -> _Tool:
     Arguments are recorded by name, without `self` and `cls`. Return values and exceptions reach the
     caller unchanged. What a generator yields is not recorded: its result is missing.  In a replay, the
     recording answers in place of the function.
+
+    >>> from evaltap.recorder import MemorySink, Recorder
+    >>> @tool
+    ... def get_order(order_id):
+    ...     return {"status": "shipped"}
+    >>> sink = MemorySink()
+    >>> with Recorder(sink=sink) as recorder, recorder.turn(session_id="s-1", user="Where is it?"):
+    ...     status = get_order("A-100")
+    >>> sink.cases[0]["actualConversation"][0]["tools"][0]["arguments"]
+    {'order_id': 'A-100'}
     """
 
     described = _Described(function)

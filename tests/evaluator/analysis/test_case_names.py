@@ -5,15 +5,10 @@ from pathlib import Path
 import pytest
 
 from evaltap.evaluator.analysis.filters.listing import shortened
-from support.builders.commands import Evaltap, runner
+from support.builders.commands import Evaltap
 from support.worlds.shop import Asked, landed
 
 IDS = ("01a20ae4-bf99-7106-8e77-3a0dd25c88bb", "01a20ae4-bf93-7321-be71-e05b600f4425", "s-1")
-
-
-@pytest.fixture
-def evaltap(capsys: pytest.CaptureFixture[str]) -> Evaltap:
-    return runner(capsys)
 
 
 @pytest.fixture

@@ -157,7 +157,9 @@ def test_items_fit_the_schema_that_goes_with_them(source: Path) -> None:
     out = exported(source, "openai-evals", "out.jsonl")
     schema = json.loads(Path(f"{out}.schema.json").read_text())
 
-    for line in out.read_text().splitlines():
+    lines = out.read_text().splitlines()
+    assert lines
+    for line in lines:
         jsonschema.validate(json.loads(line)["item"], schema)
 
 

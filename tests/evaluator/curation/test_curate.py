@@ -1,8 +1,7 @@
-"""Curating: planted failures and rare paths are picked, sets are stable, regression cases are proven."""
+"""Curating: planted failures and rare paths are picked, sets are stable, edits are kept."""
 
 import json
 import shutil
-from contextlib import closing
 from datetime import timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -11,65 +10,23 @@ import pytest
 
 from evaltap.cli.main import main
 from evaltap.evaluator.analysis.filters.choice import VIEW, turns_with
-from evaltap.evaluator.cases.evalsets.content import content_hash
-from evaltap.evaluator.cases.evalsets.difference import difference, merge
-from evaltap.evaluator.cases.evalsets.files import read_set, set_bytes
+from evaltap.evaluator.cases.evalsets.files import read_set
 from evaltap.evaluator.curation import grouping
-from evaltap.evaluator.curation.expectations import RegressionCheck
 from evaltap.evaluator.curation.grouping import health, turn_groups, window_turns
 from evaltap.evaluator.curation.picks import TurnKey
 from evaltap.evaluator.curation.recipe import BUILT_IN, Recipe, read_recipe
 from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.store.database import Store
-from evaltap.recorder import Recorder
 from evaltap.schemas import EvalMetric
 from evaltap.schemas.errors import EvaltapError
-from support.builders.cases import NOON, RESPONSE, TRAJECTORY, make_case, make_tool, make_turn
-from support.servers.judge_server import Answer, judge_server
+from support.builders.cases import NOON, RESPONSE, TRAJECTORY, make_tool, make_turn
+from support.worlds.curated import curate, labels, traffic
 from support.worlds.shop import Asked, landed
-
-QUESTIONS = (
-    ("Where is my order {}?", ("get_order",)),
-    ("I want a refund for {} please", ("get_order", "refund")),
-    ("Cancel the order {} now", ("cancel",)),
-    ("Which cards do you take?", ()),
-)
-
-
-def traffic(count: int = 40) -> list[Asked]:
-    """Return four intents in turn; every fifth answer is impolite, one path is rare, one run breaks."""
-    made = []
-    for number in range(count):
-        text, tools = QUESTIONS[number % 4]
-        greeting = "Hello! " if number % 3 == 0 else ""
-        answer = "No." if number % 5 == 0 else "Yes, please."
-        made.append(Asked(greeting + text.format(f"A-{number}"), tools, answer, hours=number))
-    made.append(Asked("Export everything I ever bought", ("export_all",)))
-    made.append(Asked("Track my parcel A-1", ("track",), error="TimeoutError"))
-    made.append(
-        Asked("Is it cold in Bern?", (), "No idea.", thumb=False, correction="Yes, please see.")
-    )
-    return made
-
-
-@pytest.fixture(scope="module")
-def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return landed(tmp_path_factory.mktemp("curate"), traffic())
-
-
-def curate(database: Path, out: Path, *arguments: str, code: int = 0) -> list[dict[str, Any]]:
-    assert main(["curate", str(database), "--out", str(out), *arguments]) == code
-    cases: list[dict[str, Any]] = json.loads(out.read_text())["evalCases"]
-    return cases
 
 
 def recipe(folder: Path, **given: Any) -> str:
     (folder / "r.json").write_text(json.dumps({"name": "r", **given}))
     return str(folder / "r.json")
-
-
-def labels(cases: list[dict[str, Any]]) -> dict[str, list[str]]:
-    return {case["evalId"]: case["source"]["curation"]["labels"] for case in cases}
 
 
 @pytest.mark.parametrize("batch", [3, 20_000])
@@ -389,78 +346,6 @@ def test_nothing_is_expected_of_a_turn_that_nobody_found_good(tmp_path: Path) ->
     assert statuses == [["not_evaluated", "passed"], ["not_evaluated", "passed"]]
 
 
-# -- regression cases ------------------------------------------------------------------------------
-
-
-def test_a_regression_case_fails_as_recorded_and_passes_as_corrected(
-    database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "bugs.evalset.json"
-    cases = curate(database, out, "--as", "regression")
-
-    corrected = next(case for case in cases if case["evalId"] == "s-42")
-    assert corrected["conversation"][0]["finalResponse"]["content"] == "Yes, please see."
-    metrics = tmp_path / "bugs.metrics.json"
-    assert [one["metricName"] for one in json.loads(metrics.read_text())] == ["polite"]
-    capsys.readouterr()
-
-    code = main(["score", str(out), "--metrics", str(metrics), "--json"])
-    (summary,) = json.loads(capsys.readouterr().out)["metrics"]
-    assert code == 1
-    assert summary["passed"] == 0
-    assert summary["failed"] + summary["crashed"] == len(cases)
-
-
-def test_a_users_correction_expects_an_answer_and_no_particular_calls(tmp_path: Path) -> None:
-    asked = [Asked("Refund A-1", ("get_order",), "No.", thumb=False, correction="Yes, please.")]
-    database = landed(tmp_path, asked)
-    (case,) = curate(database, tmp_path / "bugs.evalset.json", "--as", "regression")
-    scorer = CaseScorer([EvalMetric.model_validate(one) for one in (RESPONSE, TRAJECTORY)])
-    fixed = make_turn(answer="Yes, please.", tools=[make_tool(), make_tool("refund")])
-
-    found = scorer.score({**case, "actualConversation": [fixed]})
-
-    assert [one.status.value for one in found.metrics] == ["passed", "not_evaluated"]
-
-
-def test_a_correction_that_fails_itself_is_left_out(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked = [
-        Asked("Help me", answer="No.", thumb=False, correction="Yes."),
-        Asked("Or me", answer="No."),
-    ]
-    database = landed(tmp_path, asked)
-    out = tmp_path / "bugs.evalset.json"
-
-    cases = curate(database, out, "--as", "regression", code=1)
-    assert [case["evalId"] for case in cases] == ["s-1"]
-    assert "s-0#t-0: unsatisfiable" in capsys.readouterr().err
-
-    cases = curate(database, out, "--as", "regression", "--keep-unproven", code=1)
-    assert "unproven" in labels(cases)["s-0"]
-
-
-def test_a_fixed_recording_must_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    database = landed(tmp_path, [Asked("Help me", answer="No."), Asked("Or us", answer="No.")])
-
-    def recorded(name: str, text: str, answer: str) -> str:
-        user = {"role": "user", "content": text}
-        return json.dumps(make_case(name, [make_turn(answer=answer, userContent=user)]))
-
-    fixed = tmp_path / "fixed.jsonl"
-    fixed.write_text(
-        f"{recorded('x', 'Help me', 'Yes, please.')}\n{recorded('s-1', '?', 'Still no.')}\n"
-    )
-
-    cases = curate(
-        database, tmp_path / "b.evalset.json", "--as", "regression", "--fixed", str(fixed), code=1
-    )
-
-    assert [case["evalId"] for case in cases] == ["s-0"]
-    assert "s-1#t-1: not fixed" in capsys.readouterr().err
-
-
 # -- bad input -------------------------------------------------------------------------------------
 
 
@@ -539,93 +424,6 @@ def test_every_built_in_recipe_makes_cases(database: Path, tmp_path: Path) -> No
         assert curate(database, tmp_path / f"{name}.evalset.json", "--like", name)
 
 
-# -- sets ------------------------------------------------------------------------------------------
-
-
-def one_case(name: str, answer: str = "done", **given: Any) -> dict[str, Any]:
-    user = {"role": "user", "content": f"Question of {name}?"}
-    turn = make_turn("1", answer=answer, userContent=user)
-    return {"evalId": name, "conversation": [turn], **given}
-
-
-def test_neither_provenance_nor_recording_is_in_the_content_hash() -> None:
-    case = one_case("a")
-    other = one_case("b", source={"curation": {"weight": 3}}, actualConversation=[make_turn("x")])
-    other["conversation"] = case["conversation"]
-
-    assert content_hash(case) == content_hash(other)
-    assert content_hash(case) != content_hash(one_case("a", "other"))
-
-
-def test_a_difference_names_what_came_went_changed_and_was_renamed() -> None:
-    before = [one_case("a"), one_case("b"), one_case("c"), one_case("d")]
-    after = [one_case("a"), one_case("b", "new"), one_case("e"), {**one_case("d"), "evalId": "f"}]
-
-    found = difference(before, after)
-
-    assert [case["evalId"] for case in found.added] == ["e"]
-    assert [case["evalId"] for case in found.removed] == ["c"]
-    assert found.renamed == (("d", "f"),)
-    (change,) = found.changed
-    assert (change.eval_id, change.content) == ("b", True)
-    assert change.fields[0].data() == {
-        "field": "conversation[0].finalResponse.content", "before": "done", "after": "new",
-    }  # fmt: skip
-    assert found.same == 1
-
-
-def test_the_order_of_cases_changes_neither_bytes_nor_difference() -> None:
-    cases = [one_case(name) for name in "abc"]
-
-    assert set_bytes("s", cases) == set_bytes("s", cases[::-1])
-    assert not difference(cases, cases[::-1])
-
-
-def test_diff_ends_with_1_where_sets_differ(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "a.evalset.json").write_bytes(set_bytes("s", [one_case("a")]))
-    changed = one_case("a", source={"curation": {"weight": 2}})
-    (tmp_path / "b.evalset.json").write_bytes(set_bytes("s", [changed]))
-    paths = [str(tmp_path / name) for name in ("a.evalset.json", "b.evalset.json")]
-
-    assert main(["set", "diff", paths[0], paths[0]]) == 0
-    assert main(["set", "diff", *paths, "--content"]) == 0
-    capsys.readouterr()
-    assert main(["set", "diff", *paths, "--json"]) == 1
-
-    (change,) = json.loads(capsys.readouterr().out)["changed"]
-    assert change["fields"] == [
-        {"field": "source", "before": None, "after": {"curation": {"weight": 2}}}
-    ]
-
-
-def test_a_merge_takes_each_sides_edits_and_names_conflicts() -> None:
-    base = [one_case(name) for name in "abcd"]
-    ours = [one_case("a", "ours"), one_case("b", "ours"), one_case("d"), one_case("n")]
-    theirs = [one_case("a"), one_case("b", "theirs"), one_case("c"), one_case("d", "theirs")]
-
-    merged = merge(ours, theirs, base)
-
-    found = {
-        case["evalId"]: case["conversation"][0]["finalResponse"]["content"] for case in merged.cases
-    }
-    assert found == {"a": "ours", "b": "ours", "d": "theirs", "n": "done"}
-    assert merged.conflicts == ["b"]
-
-
-def test_a_merge_of_a_set_with_itself_is_that_set(tmp_path: Path) -> None:
-    path = tmp_path / "s.evalset.json"
-    path.write_bytes(set_bytes("s", [one_case("b"), one_case("a")]))
-    shutil.copy(path, tmp_path / "t.evalset.json")
-
-    assert (
-        main(["set", "merge", str(path), str(tmp_path / "t.evalset.json"), "--out", str(path)]) == 0
-    )
-
-    assert path.read_bytes() == (tmp_path / "t.evalset.json").read_bytes()
-
-
 def test_a_recipe_may_name_a_filter(database: Path, tmp_path: Path) -> None:
     path = recipe(tmp_path, pick=[{"label": "random"}], **{"from": {"filter": "tool:export_all"}})
 
@@ -681,77 +479,6 @@ def test_a_session_with_earlier_turns_that_were_not_recorded_is_not_whole(
     assert "earlier turns were not recorded" in said.err + said.out, code
     cases = curate(database, tmp_path / "t.evalset.json", "--recipe", whole)
     assert len(cases) == 1
-
-
-# -- traffic without an app and without users ---------------------------------------------------------
-
-
-def nameless(folder: Path, metrics: list[dict[str, Any]]) -> Path:
-    """Return a store with one turn of a recorder that was given neither an app nor a user."""
-    with (
-        closing(Recorder(folder / "n.log.db")) as recorder,
-        recorder.turn(session_id="s-1", user="Where is A-1?") as turn,
-    ):
-        turn.respond("I do not know.")
-    (folder / "n.metrics.json").write_text(json.dumps(metrics))
-    code = main(["consume", "--log", str(folder / "n.log.db"), "--db", str(folder / "n.duckdb"),
-                 "--metrics", str(folder / "n.metrics.json"), "--until-idle"])  # fmt: skip
-    assert code == 1
-    return folder / "n.duckdb"
-
-
-@pytest.mark.slow
-def test_cases_of_traffic_without_an_app_can_be_scored(tmp_path: Path) -> None:
-    rule = {"id": "tells", "type": "contains", "values": ["shipped"]}
-    metric = {
-        "metricName": "rule_avg_score",
-        "threshold": 1,
-        "criterion": {"rules": {"rules": [rule]}},
-    }
-    store = nameless(tmp_path, [metric])
-
-    (case,) = curate(store, tmp_path / "all.evalset.json")
-    (proven,) = curate(store, tmp_path / "bugs.evalset.json", "--as", "regression")
-
-    assert (case["sessionInput"], proven["sessionInput"]) == ({}, {})
-    for name in ("all", "bugs"):
-        scored = main(["score", str(tmp_path / f"{name}.evalset.json"), "--metrics",
-                       str(tmp_path / "n.metrics.json")])  # fmt: skip
-        assert scored == 1, "failed, and not refused"
-
-
-def test_a_case_that_cannot_be_scored_is_no_proof() -> None:
-    metric = EvalMetric.model_validate({"metricName": "run_succeeded", "threshold": 1})
-    check = RegressionCheck({}, CaseScorer)
-
-    why = check.unproven({"evalId": "s", "evalMode": "trace", "actualConversation": []}, [metric])
-
-    assert why is not None
-    assert why.why.startswith("cannot be scored: sessionInput is missing")
-
-
-def test_a_judge_that_gives_no_verdict_leaves_a_regression_case_undecided(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    verdict = '{"rubricScores": [{"id": "1", "score": 0, "reason": "it does not"}]}'
-    answers = [Answer(verdict)]
-    rubric = {"id": "1", "content": {"text": "It tells the status."}}
-    metric = {
-        "metricName": "llm_rubric_response",
-        "threshold": 1,
-        "criterion": {"llmJudge": {"rubrics": [rubric]}},
-    }
-    with judge_server(lambda _: answers[-1]) as judge:
-        for name, value in (("BASE_URL", judge.url), ("MODEL", "m"), ("API_KEY", "k"),
-                            ("CACHE", "off"), ("RETRIES", "0")):  # fmt: skip
-            monkeypatch.setenv(f"EVALTAP_JUDGE_{name}", value)
-        store = nameless(tmp_path, [metric])
-        answers.append(Answer("overloaded", status=500))
-
-        code = main(["curate", str(store), "--as", "regression", "--out", str(tmp_path / "b.json")])
-
-    assert code == 3
-    assert "undecided: the recorded turns have no verdict (" in capsys.readouterr().err
 
 
 @pytest.mark.slow

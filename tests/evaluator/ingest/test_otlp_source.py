@@ -32,9 +32,6 @@ from support.corpora.span_facts import captures, differences, files_of
 SPANS = Partition("otlp_spans")
 
 
-"""Logs whose consumer the slow test kills several times each."""
-
-
 def landed_cases(store: Store) -> list[dict[str, Any]]:
     """Return the turns as cases of one turn, in order of start."""
     rows = store.rows(
@@ -75,39 +72,42 @@ def comparable(case: dict[str, Any]) -> dict[str, Any]:
     return kept | {"source": source, "actualConversation": turns}
 
 
+@pytest.fixture(scope="module")
+def plain() -> list[tuple[Any, ...]]:
+    """The turns of all captures, read in order from topics of protobuf."""
+    with consumed(on_topics(collector_messages())) as store:
+        return turns(store)
+
+
 class TestTurns:
     """What is recorded is what happened."""
 
     @pytest.mark.parametrize("name", captures())
-    def test_a_collectors_records_give_the_turns_of_the_script(self, name: str) -> None:
-        messages = collector_messages(name)
+    def test_a_collectors_records_give_the_turns_of_the_script_and_of_files(
+        self, name: str
+    ) -> None:
+        with consumed(on_topics(collector_messages(name), seed=1)) as store:
+            landed = landed_cases(store)
 
-        with consumed(on_topics(messages)) as store:
-            assert differences(name, landed_cases(store)) == []
+        assert differences(name, landed) == []
+        in_files = map(comparable, read_cases(files_of(name)))
+        assert sorted(map(comparable, landed), key=str) == sorted(in_files, key=str)
 
-    @pytest.mark.parametrize("name", captures())
-    def test_they_are_the_turns_that_files_of_the_same_spans_give(self, name: str) -> None:
-        messages = collector_messages(name)
+    def test_json_and_protobuf_mixed_on_one_topic_are_told_apart(
+        self, plain: list[tuple[Any, ...]]
+    ) -> None:
+        mixed = [as_json(m) if n % 2 else m for n, m in enumerate(collector_messages())]
 
-        with consumed(on_topics(messages, seed=1)) as store:
-            cases = [comparable(case) for case in landed_cases(store)]
-        assert sorted(cases, key=str) == sorted(
-            map(comparable, read_cases(files_of(name))), key=str
-        )
+        with consumed(on_topics(mixed)) as store:
+            assert turns(store) == plain != []
 
-    def test_json_and_protobuf_mixed_on_one_topic_are_told_apart(self) -> None:
-        messages = collector_messages()
-        mixed = [as_json(m) if n % 2 else m for n, m in enumerate(messages)]
+    def test_topics_may_have_any_names_and_hold_anything(
+        self, plain: list[tuple[Any, ...]]
+    ) -> None:
+        renamed = [Message("telemetry", m.value, m.key) for m in collector_messages()]
 
-        with consumed(on_topics(messages)) as plain, consumed(on_topics(mixed)) as store:
-            assert turns(store) == turns(plain) != []
-
-    def test_topics_may_have_any_names_and_hold_anything(self) -> None:
-        messages = collector_messages()
-        renamed = [Message("telemetry", m.value, m.key) for m in messages]
-
-        with consumed(on_topics(messages)) as plain, consumed(on_topics(renamed)) as store:
-            assert turns(store) == turns(plain)
+        with consumed(on_topics(renamed)) as store:
+            assert turns(store) == plain
 
     @pytest.mark.slow
     @settings(max_examples=6)
@@ -363,13 +363,15 @@ class TestTime:
         assert revisions == 1
         assert differences("strands-latest/single_tool", whole) == []
 
-    def test_records_without_a_time_are_read_as_they_come(self) -> None:
+    def test_records_without_a_time_are_read_as_they_come(
+        self, plain: list[tuple[Any, ...]]
+    ) -> None:
         topics = MemoryTopics()
         for message in collector_messages():
             topics.write(message, None)
 
-        with consumed(topics) as store, consumed(on_topics(collector_messages())) as plain:
-            assert turns(store) == turns(plain)
+        with consumed(topics) as store:
+            assert turns(store) == plain
 
 
 class TestLateSpans:

@@ -3,7 +3,6 @@
 import json
 import logging
 import stat
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -57,12 +56,6 @@ def notice(status: str = "firing") -> Notice:
 def receiver(url: str = "", environ: dict[str, str] | None = None, **given: Any) -> Receiver:
     settings = AlertReceiver.model_validate({"type": "webhook", "url": url, **given})
     return make_receiver(settings, "alerts[0]", environ or {}, name="hook")
-
-
-@pytest.fixture
-def server() -> Iterator[Received]:
-    with alert_server() as received:
-        yield received
 
 
 def test_a_webhook_gets_what_alertmanager_would_send(server: Received) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +13,8 @@ from evaltap.evaluator.store.database import Store
 from support.builders.cases import write_log
 from support.builders.commands import Evaltap, runner
 from support.builders.program import Program
-from support.servers.alert_server import Received, alert_server, wait_for
+from support.servers.alert_server import Received, wait_for
 from support.worlds.watched_traffic import traffic, write_metrics
-
-
-@pytest.fixture
-def server() -> Iterator[Received]:
-    with alert_server() as received:
-        yield received
 
 
 @pytest.fixture

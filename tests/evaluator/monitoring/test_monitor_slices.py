@@ -15,7 +15,7 @@ from evaltap.evaluator.monitoring.measures import mean_of
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.formats.monitor import AlertReceiver, ScoreRule, Watch
 from support.builders.cases import write_log
-from support.builders.commands import Evaltap, runner
+from support.builders.commands import Evaltap
 from support.proofs.planted_changes import PLANTED, named_first
 from support.worlds.traffic import binomial_bounds
 from support.worlds.watched_traffic import traffic, write_metrics
@@ -45,16 +45,6 @@ def test_the_slice_that_broke_is_named_first_in_95_of_100_alarms(planted: str) -
     found = [named_first(source, planted) for _ in range(20)]
 
     assert found.count(planted) >= 19, found
-
-
-@pytest.fixture
-def evaltap(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Evaltap:
-    """Run a command in an empty folder; return its exit code, its output and its errors."""
-    monkeypatch.chdir(tmp_path)
-
-    return runner(capsys)
 
 
 def store_of(

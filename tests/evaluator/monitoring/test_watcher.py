@@ -32,7 +32,7 @@ from evaltap.evaluator.store.readers import Readers
 from evaltap.schemas.formats.monitor import MonitorFile, Watch
 from evaltap.schemas.wire.record import encode_case
 from support.builders.cases import make_case, make_tool, make_turn, write_log
-from support.builders.commands import Evaltap, runner
+from support.builders.commands import Evaltap
 from support.servers.alert_server import wait_for
 from support.worlds.watched_traffic import FIRST, traffic, write_metrics
 
@@ -42,14 +42,11 @@ DAILY = 40
 
 
 @pytest.fixture
-def evaltap(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Evaltap:
+def evaltap(evaltap: Evaltap) -> Evaltap:
     """Run a command in a folder with metrics and rules."""
-    monkeypatch.chdir(tmp_path)
     write_metrics()
     Path("monitor.json").write_text(json.dumps({"watch": [HELPFUL]}))
-    return runner(capsys)
+    return evaltap
 
 
 def breaks(tool: str, day: int) -> float:

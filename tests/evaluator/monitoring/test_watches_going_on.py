@@ -18,7 +18,7 @@ from evaltap.schemas.formats.monitor import MonitorFile, Watch
 from evaltap.schemas.wire.feedback import Feedback
 from evaltap.schemas.wire.record import WireRecord, encode_feedback
 from support.builders.cases import write_log
-from support.builders.commands import Evaltap, runner
+from support.builders.commands import Evaltap
 from support.worlds.watched_traffic import FIRST, traffic, write_metrics
 
 RULES = MonitorFile(
@@ -35,12 +35,9 @@ DAILY = 40
 
 
 @pytest.fixture
-def evaltap(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Evaltap:
-    monkeypatch.chdir(tmp_path)
+def evaltap(evaltap: Evaltap) -> Evaltap:
     write_metrics()
-    return runner(capsys)
+    return evaltap
 
 
 def breaks(tool: str, day: int) -> float:

@@ -187,7 +187,7 @@ def test_the_evaluator_not_the_name_of_a_metric_says_whether_calls_are_compared(
     path = support_store(tmp_path, cases=support_cases(3))
     with Store(path) as store:
         score_into(store, write_cases(tmp_path, support_cases(3)), [retool, order])
-        with Readers(store).reading() as found:
+        with Readers(store).reading(seconds=120) as found:
             page = case.read(found, asked(), ("shop", "live", "s-000"))
 
     assert page is not None
@@ -325,7 +325,7 @@ def test_references_that_did_not_land_are_compared_with(tmp_path: Path) -> None:
     path = support_store(tmp_path / "store", cases=landed)
     key = ("shop", "live", "s-000")
     given = replace(asked(), references=References.read(expected, "eval_id"))
-    with Store(path) as store, Readers(store).reading() as found:
+    with Store(path) as store, Readers(store).reading(seconds=120) as found:
         alone, compared = case.read(found, asked(), key), case.read(found, given, key)
 
     assert alone is not None

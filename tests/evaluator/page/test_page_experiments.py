@@ -8,13 +8,10 @@ from typing import Any
 import orjson
 import pytest
 
-from evaltap.evaluator.analysis.summaries.summaries import Summaries
 from evaltap.evaluator.page.request import PageRequest
 from evaltap.evaluator.page.security.access import Person
 from evaltap.evaluator.page.views import experiments
-from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.queries import StoreReader
-from evaltap.evaluator.store.readers import Readers
 from support.servers.page_server import Served, served
 from support.worlds.page_store import NOON, support_store
 from support.worlds.replayed_shop import CANARY, SESSIONS, replayed_store
@@ -24,14 +21,6 @@ from support.worlds.replayed_shop import CANARY, SESSIONS, replayed_store
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The store of a replay with two runs."""
     return replayed_store(tmp_path_factory.mktemp("replayed"))
-
-
-@pytest.fixture
-def reader(path: Path) -> Iterator[StoreReader]:
-    with Store(path) as store:
-        Summaries(store).refresh()
-        with Readers(store).reading(seconds=120) as found:
-            yield found
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """Runs and their comparison on the page, read without a server and over HTTP."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,14 +21,6 @@ from support.worlds.shop import Asked, landed
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with two runs over two versions of 31 sessions."""
     return compared_store(tmp_path_factory.mktemp("page"))
-
-
-@pytest.fixture
-def reader(path: Path) -> Iterator[StoreReader]:
-    with Store(path) as store:
-        Summaries(store).refresh()
-        with Readers(store).reading(seconds=120) as found:
-            yield found
 
 
 def asked(**parameters: str) -> PageRequest:

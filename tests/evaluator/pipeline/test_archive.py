@@ -20,16 +20,10 @@ from evaltap.evaluator.store.archives.rows import COPIED, DATED, SUMMARIES, UNDA
 from evaltap.evaluator.store.database import SCHEMA_VERSION, Store, layout
 from evaltap.evaluator.store.remote.client import open_to_read
 from evaltap.schemas.wire.record import encode_case
-from support.builders.cases import NOON, make_case, make_records, make_turn, write_log
+from support.builders.cases import NOON, SAYS_YES, make_case, make_records, make_turn, write_log
 
 NOW = datetime.now(UTC)
-METRICS = [
-    {
-        "metricName": "rule_avg_score",
-        "threshold": 1,
-        "criterion": {"rules": {"rules": [{"id": "yes", "type": "contains", "values": ["yes"]}]}},
-    }
-]
+METRICS = [SAYS_YES]
 Out = pytest.CaptureFixture[str]
 
 

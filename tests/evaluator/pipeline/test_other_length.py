@@ -19,7 +19,7 @@ from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.readers import Readers
 from evaltap.schemas.formats.metric import EvalMetric
 from support.builders.cases import NOON, RESPONSE, make_case, make_records, make_turn, write_log
-from support.builders.commands import Evaltap, runner
+from support.builders.commands import Evaltap
 
 EXACT = {"metricName": "trajectory_exact", "threshold": 1, "criterion": {"trajectory": {}}}
 SUCCEEDED = {"metricName": "run_succeeded", "threshold": 1}
@@ -47,14 +47,6 @@ def ten(prefix: str = "s", version: str = "1") -> list[dict[str, Any]]:
     """Ten sessions of 15 turns, of which 13 succeeded: 86.7 %."""
     kinds = ["alike"] * 5 + ["longer"] * 3 + ["crashed"] * 2
     return [session(f"{prefix}{n}", kind, version) for n, kind in enumerate(kinds)]
-
-
-@pytest.fixture
-def evaltap(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Evaltap:
-    monkeypatch.chdir(tmp_path)
-    return runner(capsys)
 
 
 def consumed(evaltap: Evaltap, db: str, cases: list[dict[str, Any]], *options: str) -> str:

@@ -9,16 +9,10 @@ import pytest
 from evaltap.cli.main import main
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.opening import ROWS_PER_GROUP
-from support.builders.cases import make_case, make_records, make_turn, write_log
+from support.builders.cases import SAYS_YES, make_case, make_records, make_turn, write_log
 
 NOW = datetime.now(UTC)
-METRICS = [
-    {
-        "metricName": "rule_avg_score",
-        "threshold": 1,
-        "criterion": {"rules": {"rules": [{"id": "yes", "type": "contains", "values": ["yes"]}]}},
-    }
-]
+METRICS = [SAYS_YES]
 
 
 def turn(name: str, days: float) -> dict[str, object]:

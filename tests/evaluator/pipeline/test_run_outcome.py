@@ -1,11 +1,13 @@
 """The outcome of the agent's runs: a run that failed, never ended or was cut off is not a passed case."""
 
 import json
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from evaltap.cli.main import main
 from evaltap.evaluator import CaseScorer, evaluate_case
 from evaltap.evaluator.ingest.sources.local_log import LocalLogSource
 from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
@@ -31,6 +33,7 @@ from support.builders.cases import (
 )
 from support.builders.commands import Evaltap, runner
 from support.builders.reports import report_of, rubric_answer
+from support.worlds.once import made_once
 
 FAILED = {"status": "error", "error": {"type": "TimeoutError", "message": "agent died"}}
 OK = {"status": "ok", "latencyMs": 20}
@@ -218,33 +221,44 @@ def test_a_result_file_says_failed_and_holds_the_peers_run_error() -> None:
 # -- store, reports and exit codes -----------------------------------------------------------------
 
 
-@pytest.fixture
-def evaltap(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Evaltap:
-    """Run a command in an empty folder; return its exit code, its output and its errors."""
-    monkeypatch.chdir(tmp_path)
-
-    return runner(capsys)
-
-
 CASES = [
     make_case(f"s-{number}", [crashed_turn() if number % 2 else good_turn()])
     for number in range(10)
 ]
 
 
-@pytest.fixture
-def landed(evaltap: Evaltap) -> str:
-    """Consume ten runs of which five crashed."""
+CONSUME = ("consume", "--log", "log.db", "--db", "x.duckdb", "--metrics", "m.json", "--until-idle")
+
+
+def write_crashes() -> None:
+    """Write ten runs of which five crashed, and metrics."""
     write_log(Path("log.db"), make_records(CASES))
     Path("m.json").write_text(json.dumps([FORBIDDEN, WORDS]))
-    code, out, _ = evaltap(
-        "consume", "--log", "log.db", "--db", "x.duckdb", "--metrics", "m.json", "--until-idle"
-    )
+
+
+@made_once
+def consumed(folder: Path) -> Path:
+    with chdir(folder):
+        write_crashes()
+        main(CONSUME)
+    return folder / "x.duckdb"
+
+
+@pytest.fixture
+def landed(evaltap: Evaltap, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """A store with ten runs of which five crashed."""
+    consumed(tmp_path)
+    capsys.readouterr()
+    return "x.duckdb"
+
+
+def test_consume_says_how_many_crashed(evaltap: Evaltap) -> None:
+    write_crashes()
+
+    code, out, _ = evaltap(*CONSUME)
+
     assert code == 1
     assert "crashed: 5 of 10 cases (50.0%, 95 % interval 24% to 76%)" in " ".join(out.split())
-    return "x.duckdb"
 
 
 def test_crashes_are_not_passed_in_rates_views_and_exit_codes(

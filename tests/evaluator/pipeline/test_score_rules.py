@@ -12,7 +12,7 @@ from evaltap.evaluator.pipeline.batch.sampling import draw_of
 from evaltap.evaluator.store.database import Store
 from evaltap.recorder.sampling.sampler import position
 from support.builders.cases import RESPONSE, RUBRIC, make_case, make_records, make_turn, write_log
-from support.builders.commands import Evaltap, runner
+from support.builders.commands import Evaltap
 from support.proofs.estimate_oracle import Oracle
 from support.servers.judge_server import Answer, JudgeServer, judge_server
 from support.servers.page_server import served
@@ -35,15 +35,12 @@ def judge(monkeypatch: pytest.MonkeyPatch) -> Iterator[JudgeServer]:
 
 
 @pytest.fixture
-def evaltap(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Evaltap:
+def evaltap(evaltap: Evaltap) -> Evaltap:
     """Run a command in a folder with a cheap metric, `said`, and a judged one, `helpful`."""
-    monkeypatch.chdir(tmp_path)
     said = RESPONSE | {"metricName": "said", "evaluatorName": "final_response_avg_score"}
     helpful = RUBRIC | {"metricName": "helpful", "evaluatorName": "llm_rubric_response"}
     Path("m.json").write_text(json.dumps([said, helpful]))
-    return runner(capsys)
+    return evaltap
 
 
 def session(number: int, source: random.Random, turns: int = TURNS) -> list[dict[str, Any]]:

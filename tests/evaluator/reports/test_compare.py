@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from support.builders.commands import Evaltap, runner
+from support.builders.commands import Evaltap
 from support.builders.compared_runs import (
     BROKEN,
     STEADY,
@@ -19,16 +19,6 @@ from support.builders.compared_runs import (
 )
 
 """Passes in base and in head, of five trials each."""
-
-
-@pytest.fixture
-def evaltap(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Evaltap:
-    """Run a command in an empty folder; return its exit code, its output and its errors."""
-    monkeypatch.chdir(tmp_path)
-
-    return runner(capsys)
 
 
 def test_a_broken_case_is_a_regression_and_flaky_and_known_ones_are_not(evaltap: Evaltap) -> None:

@@ -17,7 +17,7 @@ from evaltap.evaluator.analysis.stats.rate import Interval, Rate
 from evaltap.evaluator.reports.compare.model import MetricChange, Totals
 from evaltap.evaluator.reports.compare.wording import difference
 from support.builders.cases import RESPONSE, TRAJECTORY, make_case, make_tool, make_turn
-from support.builders.commands import Evaltap, runner
+from support.builders.commands import Evaltap
 from support.builders.compared_runs import (
     BROKEN,
     STEADY,
@@ -28,16 +28,6 @@ from support.builders.compared_runs import (
 )
 
 DATA = Path(__file__).parents[2] / "data"
-
-
-@pytest.fixture
-def evaltap(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Evaltap:
-    """Run a command in an empty folder; return its exit code, its output and its errors."""
-    monkeypatch.chdir(tmp_path)
-
-    return runner(capsys)
 
 
 def recorded_case(eval_id: str, wrong: bool, **more: Any) -> dict[str, Any]:

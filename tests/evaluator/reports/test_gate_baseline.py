@@ -10,20 +10,17 @@ from typing import Any
 import pytest
 
 from support.builders.cases import make_case, make_turn
-from support.builders.commands import Evaltap, runner
+from support.builders.commands import Evaltap
 
 HOW_TO = Path(__file__).parents[3] / "docs/how-to/gate-a-pull-request.md"
 
 
 @pytest.fixture
-def evaltap(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Evaltap:
+def evaltap(evaltap: Evaltap) -> Evaltap:
     """Run a command in an empty folder with a gate; return its exit code, its output and its errors."""
-    monkeypatch.chdir(tmp_path)
     Path("gate.json").write_text(json.dumps({"dimensions": [dimension("correctness", "done")]}))
 
-    return runner(capsys)
+    return evaltap
 
 
 def dimension(name: str, word: str, threshold: float = 1) -> dict[str, Any]:

@@ -1,30 +1,38 @@
 """Reports on files that were not redacted."""
 
 import json
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
 
 from evaltap.cli.main import main
 from support.builders.cases import RESPONSE, make_case, make_turn
+from support.worlds.once import made_once
 
 MAIL = "bob@example.com"
 
 
-@pytest.fixture
-def scored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A store with the score of a case that holds a mail address everywhere."""
-    monkeypatch.chdir(tmp_path)
+@made_once
+def scored_store(folder: Path) -> Path:
     turn = make_turn(
         userContent={"role": "user", "content": f"Mail me: {MAIL}"},
         tools=[{"name": "send", "arguments": {"to": MAIL}, "result": f"sent to {MAIL}"}],
         answer=f"I wrote to {MAIL}",
     )
     case = make_case("s-1", [turn], conversation=[make_turn(answer="No")])
-    Path("c.jsonl").write_text(json.dumps(case))
-    Path("m.json").write_text(json.dumps([RESPONSE]))
-    main(["score", "c.jsonl", "--metrics", "m.json", "--db", "x.duckdb"])
-    return tmp_path
+    (folder / "c.jsonl").write_text(json.dumps(case))
+    (folder / "m.json").write_text(json.dumps([RESPONSE]))
+    with chdir(folder):
+        main(["score", "c.jsonl", "--metrics", "m.json", "--db", "x.duckdb"])
+    return folder / "x.duckdb"
+
+
+@pytest.fixture
+def scored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a store with the score of a case that holds a mail address everywhere."""
+    monkeypatch.chdir(tmp_path)
+    return scored_store(tmp_path).parent
 
 
 @pytest.mark.parametrize("name", ["r.html", "r.json", "r.xml", "r.md"])

@@ -1,10 +1,8 @@
 """Similarity by embeddings: requests, valid and invalid answers, and limits of the method."""
 
 import json
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
@@ -29,6 +27,7 @@ from evaltap.schemas import EvalMetric
 from evaltap.schemas.errors import ConfigurationError
 from evaltap.schemas.formats.criteria import EmbeddingModel
 from support.builders.cases import make_case, make_turn
+from support.servers.quiet_http import Handler, serving
 
 PLACES = {"here": [1.0, 0.0], "near": [0.8, 0.6], "across": [0.0, 2.0], "away": [-1.0, 0.0]}
 
@@ -179,32 +178,17 @@ def endpoint(status: int, answer: Any) -> Iterator[tuple[OpenAIEmbedder, list[An
     """Serve one answer; yield an embedder that asks there, and what it asked."""
     asked: list[Any] = []
 
-    class Handler(BaseHTTPRequestHandler):
+    class Endpoint(Handler):
         def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            asked.append((self.path, self.headers["Authorization"], body))
-            content = json.dumps(answer).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+            asked.append((self.path, self.headers["Authorization"], json.loads(self.body())))
+            self.reply(status, json.dumps(answer).encode(), Content_Type="application/json")
 
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    url = f"http://127.0.0.1:{server.server_port}/v1"
-    embedder = OpenAIEmbedder(EmbeddingSettings("openai", "m", url, "k-secret"))
-    try:
-        yield embedder, asked
-    finally:
-        embedder.close()
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with serving(Endpoint) as url:
+        embedder = OpenAIEmbedder(EmbeddingSettings("openai", "m", f"{url}/v1", "k-secret"))
+        try:
+            yield embedder, asked
+        finally:
+            embedder.close()
 
 
 def rows(*vectors: tuple[int, Any]) -> dict[str, Any]:

@@ -2,10 +2,12 @@
 
 import json
 import re
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
 
+from evaltap.cli.main import main
 from evaltap.evaluator.store.database import Store
 from support.builders.cases import (
     TRAJECTORY,
@@ -15,12 +17,8 @@ from support.builders.cases import (
     make_turn,
     write_log,
 )
-from support.builders.commands import Evaltap, runner
-
-
-@pytest.fixture
-def evaltap(capsys: pytest.CaptureFixture[str]) -> Evaltap:
-    return runner(capsys)
+from support.builders.commands import Evaltap
+from support.worlds.once import made_once
 
 
 def refund(amount: int) -> dict[str, object]:
@@ -32,19 +30,26 @@ def golden(amount: int, path: str = "golden.jsonl", name: str = "s-1") -> None:
     Path(path).write_text(json.dumps(case) + "\n")
 
 
+@made_once
+def scored_store(folder: Path) -> Path:
+    with chdir(folder):
+        write_log(Path("log.db"), make_records([make_case("s-1", [refund(100)])]))
+        Path("m.json").write_text(json.dumps([TRAJECTORY]))
+        golden(10)
+        code = main(
+            ["consume", "--log", "log.db", "--db", "x.duckdb", "--metrics", "m.json", "--references",
+             "golden.jsonl", "--until-idle"]
+        )  # fmt: skip
+        assert code == 1
+        Path("golden.jsonl").unlink()
+    return folder / "x.duckdb"
+
+
 @pytest.fixture(autouse=True)
-def scored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, evaltap: Evaltap) -> None:
+def _scored(evaltap: Evaltap, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A case that refunds 100, scored against a reference that refunds 10, whose file is gone."""
-    monkeypatch.chdir(tmp_path)
-    write_log(Path("log.db"), make_records([make_case("s-1", [refund(100)])]))
-    Path("m.json").write_text(json.dumps([TRAJECTORY]))
-    golden(10)
-    code, _, _ = evaltap(
-        "consume", "--log", "log.db", "--db", "x.duckdb", "--metrics", "m.json", "--references",
-        "golden.jsonl", "--until-idle",
-    )  # fmt: skip
-    assert code == 1
-    Path("golden.jsonl").unlink()
+    scored_store(tmp_path)
+    capsys.readouterr()
 
 
 def calls_in_report(evaltap: Evaltap, *options: str) -> list[str]:

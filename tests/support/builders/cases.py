@@ -72,6 +72,16 @@ RESPONSE = {
     "threshold": 1,
     "criterion": {"finalResponse": {"text": {"matchStrategy": "contains"}}},
 }
+SAYS_YES = {
+    "metricName": "rule_avg_score",
+    "threshold": 1,
+    "criterion": {"rules": {"rules": [{"id": "yes", "type": "contains", "values": ["yes"]}]}},
+}
+EXACT = {
+    "metricName": "final_response_avg_score",
+    "threshold": 1,
+    "criterion": {"finalResponse": {"text": {"matchStrategy": "exact"}}},
+}
 RUBRIC = {
     "metricName": "llm_rubric_response",
     "threshold": 1,

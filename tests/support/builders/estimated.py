@@ -14,7 +14,7 @@ from evaltap.cli.main import main
 from evaltap.recorder.sampling.rules import parse_outcome_rules
 from evaltap.recorder.sampling.sampler import OutcomeSampler
 from evaltap.schemas.wire.record import Manifest, encode_case, encode_manifest
-from support.builders.cases import make_case, make_tool, make_turn, write_log
+from support.builders.cases import SAYS_YES, make_case, make_tool, make_turn, write_log
 
 START = datetime(2026, 11, 21, 10, tzinfo=UTC)
 
@@ -24,13 +24,7 @@ RULES = (
 )
 
 
-METRICS = [
-    {
-        "metricName": "rule_avg_score",
-        "threshold": 1,
-        "criterion": {"rules": {"rules": [{"id": "yes", "type": "contains", "values": ["yes"]}]}},
-    }
-]
+METRICS = [SAYS_YES]
 
 
 TOOLS = ((), ("find",), ("find", "refund"), ("refund",))

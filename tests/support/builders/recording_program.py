@@ -7,6 +7,7 @@ from typing import Any
 
 PROGRAM = """
 import os, signal, sys, threading, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
 from evaltap.recorder import Recorder
 recorder = Recorder(sys.argv[1], queue_max_events=1_000_000)
 def record(session):

@@ -4,12 +4,10 @@ import base64
 import gzip
 import json
 import re
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from google.protobuf.json_format import MessageToDict
@@ -17,6 +15,8 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
 )
+
+from support.servers.quiet_http import Handler, serving
 
 
 @dataclass
@@ -53,9 +53,9 @@ def alert_server() -> Iterator[Received]:
     """Serve on this machine for the block."""
     received = Received()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Receiver(Handler):
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
+            body = self.body()
             headers = {key.lower(): value for key, value in self.headers.items()}
             if headers.get("content-encoding") == "gzip":
                 body = gzip.decompress(body)
@@ -64,26 +64,10 @@ def alert_server() -> Iterator[Received]:
             if status == 0:
                 time.sleep(1.0)
                 return
-            self.send_response(status)
-            for name, value in received.headers.items():
-                self.send_header(name, value)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+            self.reply(status, b"", **received.headers)
 
-        def log_message(self, format: str, *args: Any) -> None:
-            """Say nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    received.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    try:
+    with serving(Receiver) as received.url:
         yield received
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def wait_for(holds: Callable[[], bool], seconds: float = 20.0) -> None:

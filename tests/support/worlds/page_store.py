@@ -14,6 +14,7 @@ from evaltap.schemas.wire.feedback import Feedback
 from evaltap.schemas.wire.record import WireRecord, encode_case, encode_feedback
 from support.builders.cases import RESPONSE, make_case, make_tool, make_turn, write_log
 from support.builders.reports import score_into, write_cases
+from support.worlds.once import made_once
 
 TRAJECTORY_F1 = {"metricName": "trajectory_f1", "threshold": 0.9, "criterion": {"trajectory": {}}}
 RUBRICS = {
@@ -172,6 +173,7 @@ def _votes() -> str:
 _votes_asked: list[int] = []
 
 
+@made_once
 def support_store(
     folder: Path, *, count: int = 60, cases: Sequence[dict[str, Any]] | None = None
 ) -> Path:
@@ -198,6 +200,7 @@ def support_store(
     return path
 
 
+@made_once
 def compared_store(folder: Path, *, count: int = 30, files: bool = False) -> Path:
     """Land and score two versions of the agent's work, or score them from files; return the store.
 

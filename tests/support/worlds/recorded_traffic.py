@@ -14,17 +14,11 @@ from typing import Any
 import numpy as np
 
 from evaltap.recorder import MemorySink, Recorder
-from support.builders.cases import make_records, write_log
+from support.builders.cases import SAYS_YES, make_records, write_log
 from support.builders.commands import Evaltap
 
 START = datetime(2026, 11, 21, 8, tzinfo=UTC)
-METRICS = [
-    {
-        "metricName": "rule_avg_score",
-        "threshold": 1,
-        "criterion": {"rules": {"rules": [{"id": "yes", "type": "contains", "values": ["yes"]}]}},
-    }
-]
+METRICS = [SAYS_YES]
 RULES = json.dumps([{"name": "errors", "keep": 1, "error": True}])
 HOURS = 3
 

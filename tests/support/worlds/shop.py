@@ -11,6 +11,7 @@ from evaltap.cli.main import main
 from evaltap.schemas.wire.feedback import Feedback
 from evaltap.schemas.wire.record import WireRecord, encode_case, encode_feedback
 from support.builders.cases import NOON, make_case, make_tool, make_turn, write_log
+from support.worlds.once import made_once
 
 POLITE = {
     "metricName": "polite",
@@ -89,6 +90,7 @@ def records(asked: Sequence[Asked], *, producer_id: str = "p") -> list[WireRecor
     return made
 
 
+@made_once
 def landed(
     folder: Path, asked: Sequence[Asked], *, metrics: Sequence[dict[str, Any]] = (POLITE,)
 ) -> Path:

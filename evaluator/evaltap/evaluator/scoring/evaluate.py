@@ -42,6 +42,16 @@ def evaluate_case(
     metric whose evaluator is not installed, unless `unknown_metrics` is "skip", and FormatError for data that
     is not an eval case, has no `evalId`, or is not a metric.  To score many cases, create a `CaseScorer` once
     and pass its scores to `case_result`.
+
+    >>> case = {
+    ...     "evalId": "s-1", "evalMode": "trace", "sessionInput": {}, "actualConversation": [
+    ...         {"invocationId": "t-1", "userContent": {"role": "user", "content": "When?"},
+    ...          "finalResponse": {"role": "assistant", "content": "On Monday."}}]}
+    >>> words = {"rules": [{"id": "polite", "type": "contains", "values": ["please"]}]}
+    >>> metric = {"metricName": "rule_avg_score", "threshold": 1, "criterion": {"rules": words}}
+    >>> result = evaluate_case(case, [metric])
+    >>> result.final_eval_status, result.overall_eval_metric_results[0].score
+    ('failed', 0.0)
     """
     scorer = CaseScorer(
         metrics_of(metrics),

@@ -48,6 +48,15 @@ class Suite:
     """Metrics and evaluators (`Func`, or your own) that run on a case in order.
 
     The constructor raises MetricError or UnknownEvaluatorError for a member that cannot be built.
+
+    >>> from evaltap.evaluator import Func
+    >>> suite = Suite([Func(lambda turn, expected: len(turn.final_text) < 500, name="brief")])
+    >>> case = {
+    ...     "evalId": "s-1", "evalMode": "trace", "sessionInput": {}, "actualConversation": [
+    ...         {"invocationId": "t-1", "userContent": {"role": "user", "content": "When?"},
+    ...          "finalResponse": {"role": "assistant", "content": "On Monday."}}]}
+    >>> suite.run(case).passed
+    True
     """
 
     def __init__(

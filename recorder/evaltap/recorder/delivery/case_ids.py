@@ -17,7 +17,16 @@ _MOST_SESSIONS: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """What is known of a run when it has ended; texts are empty if they are unknown."""
+    """What is known of a run when it has ended; texts are empty if they are unknown.
+
+    >>> from evaltap.recorder import MemorySink, Recorder
+    >>> sink = MemorySink()
+    >>> with Recorder(sink=sink, eval_id=lambda run: f"{run.app_name}-{run.session_id}") as recorder:
+    ...     with recorder.turn(session_id="s-1", app_name="shop", user="Hello") as turn:
+    ...         turn.respond("Good morning.")
+    >>> sink.cases[0]["evalId"]
+    'shop-s-1'
+    """
 
     session_id: str
     app_name: str = ""

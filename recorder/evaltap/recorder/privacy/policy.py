@@ -33,6 +33,10 @@ class FieldPolicy:
     """One action per field; written as `userContent=hash,toolResults=drop`, or `metadata`.
 
     Field names are those of the file format; `FieldPolicy.parse` reads the written form.
+
+    >>> policy = FieldPolicy.parse("userContent=hash,toolResults=drop")
+    >>> policy.user_content, policy.tool_results, policy.final_response
+    ('hash', 'drop', 'redact')
     """
 
     user_content: Action = "redact"

@@ -35,6 +35,11 @@ class PatternRedactor:
 
     `policy` sets the action for each field, redaction by default. `rules` are custom rules (see
     `custom_rule`) for all redacted texts. `entropy` also replaces words that look random.
+
+    >>> from evaltap.recorder import custom_rule
+    >>> redactor = PatternRedactor(b"k" * 32, rules=[custom_rule("customer", r"C-[0-9]{6}")])
+    >>> redactor.value("I am C-123456, mail me at ann@example.com")
+    'I am <customer:8cd307fc9f68>, mail me at <email:101963c76a65>'
     """
 
     def __init__(

@@ -85,7 +85,11 @@ def percentile(values: Sequence[float], share: float) -> float | None:
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
-    """Return 1 - C(n-c, k) / C(n, k), the unbiased estimate; raise ValueError unless 1 <= k <= n."""
+    """Return 1 - C(n-c, k) / C(n, k), the unbiased estimate; raise ValueError unless 1 <= k <= n.
+
+    >>> round(pass_at_k(n=5, c=3, k=2), 2)  # 3 of 5 runs passed; chance that of 2 tries some pass
+    0.9
+    """
     _check(n, c, k)
     if k > n:
         raise ValueError(f"k is {k} with {n} runs; expected at most as many tries as runs")
@@ -93,7 +97,11 @@ def pass_at_k(n: int, c: int, k: int) -> float:
 
 
 def pass_hat_k(n: int, c: int, k: int) -> float:
-    """Return (c/n)^k, the estimate of tRPC-Agent-Go; raise ValueError for n or k below 1."""
+    """Return (c/n)^k, the estimate of tRPC-Agent-Go; raise ValueError for n or k below 1.
+
+    >>> round(pass_hat_k(n=5, c=3, k=2), 2)  # 3 of 5 runs passed; chance that of 2 tries both pass
+    0.36
+    """
     _check(n, c, k)
     if n < 1:
         raise ValueError(f"n is {n}; expected at least one run")
@@ -101,7 +109,11 @@ def pass_hat_k(n: int, c: int, k: int) -> float:
 
 
 def pass_hat_k_unbiased(n: int, c: int, k: int) -> float:
-    """Return C(c, k) / C(n, k); NaN if there are fewer runs than tries."""
+    """Return C(c, k) / C(n, k); NaN if there are fewer runs than tries.
+
+    >>> round(pass_hat_k_unbiased(n=5, c=3, k=2), 2)  # 3 of 5 runs passed; chance that of 2 tries both pass
+    0.3
+    """
     _check(n, c, k)
     return math.comb(c, k) / math.comb(n, k) if k <= n else math.nan
 

@@ -23,7 +23,12 @@ class Embedder(Protocol):
 
 
 class ScriptedEmbedder:
-    """An in-memory embedder for tests and dry runs: a function maps a text to its vector."""
+    """An in-memory embedder for tests and dry runs: a function maps a text to its vector.
+
+    >>> embedder = ScriptedEmbedder(lambda text: [len(text), text.count("a")])
+    >>> embedder.embed(["a parcel"])
+    [[8, 2]]
+    """
 
     def __init__(self, vector_of: Callable[[str], Vector]) -> None:
         self._vector_of = vector_of

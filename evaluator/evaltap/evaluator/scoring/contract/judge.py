@@ -99,6 +99,10 @@ class ScriptedJudge:
 
     The script is a function of the request, or an iterable of replies; a reply that is an exception is
     raised.  Raises JudgeError when no replies are left.
+
+    >>> from evaltap.evaluator import Services
+    >>> judge = ScriptedJudge(['{"rubricScores": [{"id": "1", "score": 1, "reason": "it is so"}]}'])
+    >>> services = Services(judge=lambda model: judge)  # for CaseScorer, Suite, Gate, evaluate_case
     """
 
     def __init__(

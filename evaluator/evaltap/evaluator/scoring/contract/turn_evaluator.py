@@ -66,6 +66,21 @@ class TurnEvaluator:
     `needs_expected` name the fields without which an actual or an expected turn is not evaluated:
     `finalResponse`, `userContent`, `state`, `tools`, or a field of every tool call, such as
     `tools.arguments`.
+
+    >>> from evaltap.evaluator import Registry, evaluate_case
+    >>> class FewCalls(TurnEvaluator):
+    ...     needs = ("tools",)
+    ...     def score(self, turn, expected, case):
+    ...         return len(turn.tools) <= 1, f"{len(turn.tools)} tool calls, at most 1"
+    >>> case = {
+    ...     "evalId": "s-1", "evalMode": "trace", "sessionInput": {}, "actualConversation": [
+    ...         {"invocationId": "t-1", "userContent": {"role": "user", "content": "When?"},
+    ...          "tools": [{"name": "get_order"}, {"name": "get_order"}]}]}
+    >>> registry = Registry({"few_calls": FewCalls})
+    >>> metrics = [{"metricName": "few_calls", "threshold": 1}]
+    >>> (row,) = evaluate_case(case, metrics, registry=registry).overall_eval_metric_results
+    >>> row.score, row.details.reason
+    (0.0, '2 tool calls, at most 1')
     """
 
     name: str = ""

@@ -23,6 +23,16 @@ class Func(TurnEvaluator):
 
     The version is a digest of the function's source, so a changed function makes old scores stale.  Pass your
     own version if the source does not reflect every change.
+
+    >>> from evaltap.evaluator import Suite
+    >>> def says_when(turn, expected):
+    ...     return "Monday" in turn.final_text, "looked for a day"
+    >>> case = {
+    ...     "evalId": "s-1", "evalMode": "trace", "sessionInput": {}, "actualConversation": [
+    ...         {"invocationId": "t-1", "userContent": {"role": "user", "content": "When?"},
+    ...          "finalResponse": {"role": "assistant", "content": "On Monday."}}]}
+    >>> Suite([Func(says_when)]).run(case).score
+    1.0
     """
 
     def __init__(

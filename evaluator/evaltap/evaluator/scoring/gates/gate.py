@@ -162,6 +162,16 @@ class Gate:
     EVALTAP_GATE_<DIMENSION> (upper case, with `_` for characters other than letters and digits) overrides a
     threshold of the file.  Raises MetricError for a dimension that cannot be built, ConfigurationError for a
     threshold that is not a number from 0 to 1, or a variable that misspells a dimension's.
+
+    >>> words = {"rules": [{"id": "polite", "type": "contains", "values": ["please"]}]}
+    >>> metric = {"metricName": "rule_avg_score", "threshold": 1, "criterion": {"rules": words}}
+    >>> gate = Gate({"dimensions": [{"name": "tone", "threshold": 1, "metrics": [metric]}]})
+    >>> case = {
+    ...     "evalId": "s-1", "evalMode": "trace", "sessionInput": {}, "actualConversation": [
+    ...         {"invocationId": "t-1", "userContent": {"role": "user", "content": "When?"},
+    ...          "finalResponse": {"role": "assistant", "content": "On Monday."}}]}
+    >>> gate.evaluate(case).status
+    'failed'
     """
 
     def __init__(

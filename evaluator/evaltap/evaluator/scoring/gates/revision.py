@@ -50,6 +50,14 @@ def revise(
     A text or a turn is inserted into `case`, whose single expected turn provides the question and the
     reference.  The loop also stops if nothing failed but something could not be checked, because a revision
     would not change that.
+
+    >>> from evaltap.evaluator import Gate
+    >>> words = {"rules": [{"id": "polite", "type": "contains", "values": ["please"]}]}
+    >>> metric = {"metricName": "rule_avg_score", "threshold": 1, "criterion": {"rules": words}}
+    >>> gate = Gate({"dimensions": [{"name": "tone", "threshold": 1, "metrics": [metric]}]})
+    >>> found = revise(lambda feedback: "Here you are, please." if feedback else "Here.", gate)
+    >>> found.passed, len(found.attempts)
+    (True, 2)
     """
     attempts: list[Attempt] = []
     feedback: str | None = None

@@ -71,7 +71,11 @@ def read_rubrics(text: str, ids: Collection[str]) -> Verdict:
 
 
 def read_single_score(text: str, low: float = 0, high: float = 1) -> Verdict:
-    """Read `{"score": <low to high>, "reason": ...}`; the score is the answer's place between the two."""
+    """Read `{"score": <low to high>, "reason": ...}`; the score is the answer's place between the two.
+
+    >>> read_single_score('{"score": 4, "reason": "polite"}', low=1, high=5).score
+    0.75
+    """
     answer = _object(text)
     score = answer.get("score")
     if score is None:
@@ -82,7 +86,11 @@ def read_single_score(text: str, low: float = 0, high: float = 1) -> Verdict:
 
 
 def read_boolean(text: str) -> Verdict:
-    """Read `{"passed": <true or false>, "reason": ...}`."""
+    """Read `{"passed": <true or false>, "reason": ...}`.
+
+    >>> read_boolean('{"passed": true, "reason": "it names the order"}').score
+    1.0
+    """
     answer = _object(text)
     passed = answer.get("passed")
     if not isinstance(passed, bool):
@@ -91,7 +99,11 @@ def read_boolean(text: str) -> Verdict:
 
 
 def read_category(text: str, scores: Mapping[str, float]) -> Verdict:
-    """Read `{"category": ..., "reason": ...}`; an unknown label scores 0, and the reason states that."""
+    """Read `{"category": ..., "reason": ...}`; an unknown label scores 0, and the reason states that.
+
+    >>> read_category('{"category": "rude", "reason": "it shouts"}', {"polite": 1, "rude": 0}).score
+    0
+    """
     answer = _object(text)
     category = answer.get("category")
     if not isinstance(category, str) or not category.strip():

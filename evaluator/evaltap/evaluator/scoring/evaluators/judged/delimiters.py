@@ -18,5 +18,11 @@ def fresh_nonce(texts: Iterable[str], given: str | None = None) -> str:
 
 
 def delimited(title: str, text: str, nonce: str) -> str:
-    """Return the text between fences that contain its title."""
+    """Return the text between fences that contain its title.
+
+    >>> print(delimited("final answer", "It is on its way.", nonce="k3"), end="")
+    <<<k3 begin final answer>>>
+    It is on its way.
+    <<<k3 end final answer>>>
+    """
     return f"<<<{nonce} begin {title}>>>\n{text}\n<<<{nonce} end {title}>>>\n"

@@ -1,0 +1,98 @@
+"""Eval sets for git: content hashes, stable bytes, differences and merges."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evaltap.cli.main import main
+from evaltap.evaluator.cases.evalsets.content import content_hash
+from evaltap.evaluator.cases.evalsets.difference import difference, merge
+from evaltap.evaluator.cases.evalsets.files import set_bytes
+from support.builders.cases import make_turn
+
+
+def one_case(name: str, answer: str = "done", **given: Any) -> dict[str, Any]:
+    user = {"role": "user", "content": f"Question of {name}?"}
+    turn = make_turn("1", answer=answer, userContent=user)
+    return {"evalId": name, "conversation": [turn], **given}
+
+
+def test_neither_provenance_nor_recording_is_in_the_content_hash() -> None:
+    case = one_case("a")
+    other = one_case("b", source={"curation": {"weight": 3}}, actualConversation=[make_turn("x")])
+    other["conversation"] = case["conversation"]
+
+    assert content_hash(case) == content_hash(other)
+    assert content_hash(case) != content_hash(one_case("a", "other"))
+
+
+def test_a_difference_names_what_came_went_changed_and_was_renamed() -> None:
+    before = [one_case("a"), one_case("b"), one_case("c"), one_case("d")]
+    after = [one_case("a"), one_case("b", "new"), one_case("e"), {**one_case("d"), "evalId": "f"}]
+
+    found = difference(before, after)
+
+    assert [case["evalId"] for case in found.added] == ["e"]
+    assert [case["evalId"] for case in found.removed] == ["c"]
+    assert found.renamed == (("d", "f"),)
+    (change,) = found.changed
+    assert (change.eval_id, change.content) == ("b", True)
+    assert change.fields[0].data() == {
+        "field": "conversation[0].finalResponse.content", "before": "done", "after": "new",
+    }  # fmt: skip
+    assert found.same == 1
+
+
+def test_the_order_of_cases_changes_neither_bytes_nor_difference() -> None:
+    cases = [one_case(name) for name in "abc"]
+
+    assert set_bytes("s", cases) == set_bytes("s", cases[::-1])
+    assert not difference(cases, cases[::-1])
+
+
+def test_diff_ends_with_1_where_sets_differ(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.evalset.json").write_bytes(set_bytes("s", [one_case("a")]))
+    changed = one_case("a", source={"curation": {"weight": 2}})
+    (tmp_path / "b.evalset.json").write_bytes(set_bytes("s", [changed]))
+    paths = [str(tmp_path / name) for name in ("a.evalset.json", "b.evalset.json")]
+
+    assert main(["set", "diff", paths[0], paths[0]]) == 0
+    assert main(["set", "diff", *paths, "--content"]) == 0
+    capsys.readouterr()
+    assert main(["set", "diff", *paths, "--json"]) == 1
+
+    (change,) = json.loads(capsys.readouterr().out)["changed"]
+    assert change["fields"] == [
+        {"field": "source", "before": None, "after": {"curation": {"weight": 2}}}
+    ]
+
+
+def test_a_merge_takes_each_sides_edits_and_names_conflicts() -> None:
+    base = [one_case(name) for name in "abcd"]
+    ours = [one_case("a", "ours"), one_case("b", "ours"), one_case("d"), one_case("n")]
+    theirs = [one_case("a"), one_case("b", "theirs"), one_case("c"), one_case("d", "theirs")]
+
+    merged = merge(ours, theirs, base)
+
+    found = {
+        case["evalId"]: case["conversation"][0]["finalResponse"]["content"] for case in merged.cases
+    }
+    assert found == {"a": "ours", "b": "ours", "d": "theirs", "n": "done"}
+    assert merged.conflicts == ["b"]
+
+
+def test_a_merge_of_a_set_with_itself_is_that_set(tmp_path: Path) -> None:
+    path = tmp_path / "s.evalset.json"
+    path.write_bytes(set_bytes("s", [one_case("b"), one_case("a")]))
+    shutil.copy(path, tmp_path / "t.evalset.json")
+
+    assert (
+        main(["set", "merge", str(path), str(tmp_path / "t.evalset.json"), "--out", str(path)]) == 0
+    )
+
+    assert path.read_bytes() == (tmp_path / "t.evalset.json").read_bytes()
