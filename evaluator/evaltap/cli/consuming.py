@@ -138,11 +138,11 @@ def otlp_outboxes(endpoint: str | None, store: Store, *, explanations: bool) -> 
         raise InputError("--explanations: only works with --scores-otlp; add it")
     if endpoint is None:
         return []
-    from evaltap.evaluator.pipeline.live.otlp import OtlpWriter, otlp_scores  # an optional package
+    from evaltap.evaluator.pipeline.live.otlp import otlp_scores  # an optional package
 
     scores = partial(otlp_scores, explained=text_redactor() if explanations else None)
     place = urlsplit(endpoint).netloc
-    return [Outbox(store, OtlpWriter(endpoint), place, scores, name="otlp_scores")]
+    return [Outbox(store, otlp_writer(endpoint), place, scores, name="otlp_scores")]
 
 
 def otlp_writer(endpoint: str) -> "OtlpWriter":
