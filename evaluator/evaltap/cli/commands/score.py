@@ -27,7 +27,7 @@ from evaltap.cli.stores import choice_of, keys_of, open_chosen, open_store
 from evaltap.cli.verdict import Scope, Verdict
 from evaltap.evaluator.cases.datasets.cases import SUFFIXES, as_case_files
 from evaltap.evaluator.cases.datasets.columns import parse_columns
-from evaltap.evaluator.cases.datasets.joined import joined_files
+from evaltap.evaluator.cases.datasets.copies import joined_files
 from evaltap.evaluator.cases.datasets.trials import TrialFiles, trials_apart
 from evaltap.evaluator.cases.identity import BadLine, CaseIdentity
 from evaltap.evaluator.pipeline.batch.files import FileScorer
@@ -149,9 +149,9 @@ def _score_case_files(
     references = read_references(options.scoring.expected)
     if references is None:
         return _score_files(options, chosen, paths, bad_lines)
-    with joined_files(paths, references) as joined:
+    with joined_files(paths, references) as (joined, count):
         code = _score_files(options, chosen, joined.paths, [*bad_lines, *joined.bad_lines])
-        report_joined("score", joined.count)
+        report_joined("score", count)
         return code
 
 
