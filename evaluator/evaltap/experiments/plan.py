@@ -194,21 +194,17 @@ def _case(eval_id: str, data: CaseData, problems: list[str]) -> RunCase:
     expects = bool(data.get("expectedRunnerEnabled"))
     if not given and scenario is None:
         problems.append(f"{eval_id}: has no turns in conversation or actualConversation")
-    said = []
-    for number, turn in enumerate(given, 1):
-        text, problem = _said(turn)
-        problems += [f"{eval_id}: turn {number} {problem}"] if problem else []
-        said.append(text)
-    describes = any(_says_what_is_expected(one) for one in given if one)
+    expected = tuple(filter(None, given))
+    describes = any(map(_says_what_is_expected, expected))
     session = data.get("sessionInput") or {}
     return RunCase(
         eval_id=eval_id,
-        turns=tuple(said),
+        turns=tuple(_texts(given, eval_id, problems)),
         context=tuple(_context(data, recorded, problems, eval_id)),
         state=session.get("state"),
         app_name=session.get("appName") or "",
         user_id=session.get("userId") or "",
-        expected=() if expects else tuple(one for one in given if one),
+        expected=() if expects else expected,
         has_reference=expects or describes,
         digest=_digest(data),
         recording=recording_of(data),
@@ -221,6 +217,14 @@ def _case(eval_id: str, data: CaseData, problems: list[str]) -> RunCase:
         every_turn=tuple(declared_mocks(data, eval_id, problems)),
         expected_every_turn=tuple(declared_mocks(data, eval_id, problems, "expected")),
     )
+
+
+def _texts(turns: Sequence[CaseData | None], eval_id: str, problems: list[str]) -> Iterator[str]:
+    """Yield what the user says in each turn, and add why that is not known."""
+    for number, turn in enumerate(turns, 1):
+        text, problem = _said(turn)
+        problems += [f"{eval_id}: turn {number} {problem}"] if problem else []
+        yield text
 
 
 def _mocks(

@@ -194,9 +194,7 @@ class Worker:
     async def run(self, unit: Unit) -> UnitEnd:
         """Run the agent on a case, turn by turn, until one fails; never raises what the agent raises."""
         unit = self._inventions.filled(unit)
-        began, conversation, turns = time.monotonic(), Conversation(unit), 0
-        state: EndState = "ended"
-        reason = ""
+        began, conversation = time.monotonic(), Conversation(unit)
         tape, dialogue = _tape(unit, self._policy, self._tools), self._dialogue(unit)
         answers = TOOL_ANSWERS.set(tape)
         with self._recorder.run_labels(
@@ -207,58 +205,67 @@ class Worker:
             eval_id=unit.eval_id,
             app_name=unit.app_name,
         ):
-            try:
-                await dialogue.start()
-                async with self._agent.session(unit) as session:
-                    answer: str | None = ""
-                    while (user := await dialogue.next(answer or "")) is not None:
-                        turns += 1
-                        asked = conversation.ask(user)
-                        if tape is not None:
-                            tape.begin()
-                        await self._pace.turn()
-                        answer = await self._answer(session, asked)
-                        self._pace.succeeded()
-                        if tape is not None:
-                            tape.end()
-                        conversation.answered(answer)
-                        if tape is not None and tape.has_left:
-                            break
-                await dialogue.finish()
-            except PartnerError as error:
-                state, reason, dialogue.ended_by = "invalid", str(error), error.ended_by
-            except ToolMiss as miss:
-                state, reason = "missed", str(miss)
-            except (Exception, asyncio.CancelledError, SystemExit, KeyboardInterrupt) as error:
-                state, reason = "crashed", _said(error)
-                # What the agent or its framework made of a miss is its words for it.
-                if tape is not None and tape.missed:
-                    state, reason = "missed", str(tape.missed[0])
-                elif is_refusal(error):
-                    self._pace.refused(error)
-                    state = "refused"
+            state, reason = await self._ended(conversation, dialogue, tape)
         TOOL_ANSWERS.reset(answers)
         await dialogue.close()
         if tape is not None and state != "ended" and tape.turns:
             with suppress(ToolMiss):
                 tape.end()
-        seconds = time.monotonic() - began
-        mocks = None if tape is None else self._inventions.restore(tape.data())
-        reason = self._inventions.restore(reason)
         if unit.scenario is not None and state in _ENDS:
             dialogue.ended_by = _ENDS[state]
         return UnitEnd(
             run=unit.run,
             eval_id=unit.eval_id,
             state=state,
-            reason=reason,
-            turns=turns,
-            seconds=seconds,
-            mocks=mocks,
+            reason=self._inventions.restore(reason),
+            turns=conversation.turns,
+            seconds=time.monotonic() - began,
+            mocks=None if tape is None else self._inventions.restore(tape.data()),
             ended_by=dialogue.ended_by,
             expected=dialogue.expected,
             partners_usd=dialogue.cost_usd,
         )
+
+    async def _ended(
+        self, conversation: Conversation, dialogue: Dialogue, tape: Tape | None
+    ) -> tuple[EndState, str]:
+        """Carry on the conversation; return how it ended, and why."""
+        try:
+            await dialogue.start()
+            await self._talk(conversation, dialogue, tape)
+            await dialogue.finish()
+        except PartnerError as error:
+            dialogue.ended_by = error.ended_by
+            return "invalid", str(error)
+        except ToolMiss as miss:
+            return "missed", str(miss)
+        except (Exception, asyncio.CancelledError, SystemExit, KeyboardInterrupt) as error:
+            # What the agent or its framework made of a miss is its words for it.
+            if tape is not None and tape.missed:
+                return "missed", str(tape.missed[0])
+            if not is_refusal(error):
+                return "crashed", _said(error)
+            self._pace.refused(error)
+            return "refused", _said(error)
+        return "ended", ""
+
+    async def _talk(
+        self, conversation: Conversation, dialogue: Dialogue, tape: Tape | None
+    ) -> None:
+        answer: str | None = ""
+        async with self._agent.session(conversation.unit) as session:
+            while (user := await dialogue.next(answer or "")) is not None:
+                asked = conversation.ask(user)
+                if tape is not None:
+                    tape.begin()
+                await self._pace.turn()
+                answer = await self._answer(session, asked)
+                self._pace.succeeded()
+                if tape is not None:
+                    tape.end()
+                conversation.answered(answer)
+                if tape is not None and tape.has_left:
+                    return
 
     def _dialogue(self, unit: Unit) -> Dialogue:
         tape = None

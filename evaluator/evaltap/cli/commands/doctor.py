@@ -42,13 +42,8 @@ def run(options: DoctorOptions) -> int:
         sights.append(Diagnostic(f"store {options.db}", missing))
         options = replace(options, db=None)
     lag = _lag(options.db)
-    if lag is not None and lag.cases:
-        sights.append(Diagnostic("scoring", _behind(lag), "note"))
-    location = parse_log_location(log) if log else None
-    if isinstance(location, KafkaLocation):
-        found, topics = _accounts(None, options), _topics(location, options.db)
-    else:
-        found, topics = _accounts(location, options), _Topics()
+    sights += _lag_sight(lag)
+    found, topics = _log_and_topics(log, options)
     sights += topics.sights
     # While the topic has unread records, missing records may be among them.
     total = Total.of(found, waits=topics.away or topics.waiting > 0)
@@ -58,9 +53,9 @@ def run(options: DoctorOptions) -> int:
         _print_sights(sights)
         topics.print()
         _print_accounts(found, total, options.db)
-    problem = any(sight.severity == "problem" for sight in sights)
-    unaccounted = any(account.unaccounted for account in found)
-    return 1 if total.losses or topics.has_gap or unaccounted or problem else 0
+    wrong = [one for one in sights if one.severity == "problem"]
+    lost = total.losses or any(account.unaccounted for account in found)
+    return 1 if wrong or lost or topics.has_gap else 0
 
 
 def _print_accounts(found: Sequence[Account], total: Total, db: Path | None) -> None:
@@ -146,6 +141,13 @@ def _print_line(head: str, text: str) -> None:
     print(head + f"\n{' ' * len(head)}".join(lines))
 
 
+def _log_and_topics(log: str | None, options: DoctorOptions) -> tuple[Sequence[Account], _Topics]:
+    location = parse_log_location(log) if log else None
+    if isinstance(location, KafkaLocation):
+        return _accounts(None, options), _topics(location, options.db)
+    return _accounts(location, options), _Topics()
+
+
 def _accounts(log: Path | None, options: DoctorOptions) -> Sequence[Account]:
     """Return the accounts of log and store.
 
@@ -177,8 +179,11 @@ def _lag(db: Path | None) -> "Lag | None":
         return oldest_unscored(store)
 
 
-def _behind(lag: "Lag") -> str:
-    return f"{counted(lag.cases, 'case')} without scores, the oldest for {lag.seconds:,.0f} s"
+def _lag_sight(lag: "Lag | None") -> list[Diagnostic]:
+    if lag is None or not lag.cases:
+        return []
+    behind = f"{counted(lag.cases, 'case')} without scores, the oldest for {lag.seconds:,.0f} s"
+    return [Diagnostic("scoring", behind, "note")]
 
 
 def _positions(

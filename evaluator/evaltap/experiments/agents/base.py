@@ -129,12 +129,15 @@ class Conversation:
 
     unit: Unit
     messages: list[ChatMessage] = field(default_factory=list)
+    turns: int = 0
+    """Turns that began."""
 
     def __post_init__(self) -> None:
         self.messages = [*self.unit.context]
 
     def ask(self, user: str) -> Asked:
         """Add the user's message and return the turn."""
+        self.turns += 1
         self.messages.append({"role": "user", "content": user})
         return Asked(self.unit, list(self.messages))
 
