@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import orjson
 
+from evaltap.recorder.copying import thaw
 from evaltap.recorder.media import MediaPart, written
 from evaltap.recorder.observation import (
     ContextMessage,
@@ -26,7 +27,6 @@ from evaltap.recorder.observation import (
     ToolReturned,
     UserMessage,
 )
-from evaltap.recorder.payload import thaw
 from evaltap.recorder.telemetry.spans import canonical_json
 from evaltap.schemas.data import JsonObject
 

@@ -6,9 +6,9 @@ from datetime import datetime
 from hashlib import sha256
 
 from evaltap.recorder.config import RecorderConfig
+from evaltap.recorder.copying import cut, readable, shorten
 from evaltap.recorder.delivery.case_ids import CaseIds
 from evaltap.recorder.faults import DropCaseError
-from evaltap.recorder.payload import cut, readable, shorten
 from evaltap.recorder.privacy.policy import withhold_content
 from evaltap.recorder.privacy.redactor import Redactor
 from evaltap.schemas.data import CaseData, JsonObject
