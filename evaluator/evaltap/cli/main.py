@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 
 from evaltap.cli.declared import Kind, configure, described, options_of
+from evaltap.cli.interpreter import collecting_rarely
 from evaltap.cli.parsing import CommandParser
 from evaltap.cli.settings import settings_in_effect
 from evaltap.cli.visible import visible_output
-from evaltap.evaluator.pipeline.batch.interpreter import collecting_rarely
 from evaltap.schemas.errors import ConfigurationError, EvaltapError, InputError
 
 COMMANDS = {

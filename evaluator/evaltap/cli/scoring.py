@@ -99,12 +99,12 @@ def case_scorer(
     metrics = read_metrics(path)
     if not metrics:
         raise InputError(f"{path}: contains no metrics; add at least one")
-    check_code(metrics, path, allowed=options.allow_code)
+    check_code(metrics, path, allowed=options.limits.allow_code)
     metrics = _with_thresholds(
-        metrics, {**thresholds_of_deepeval(command, metrics), **dict(options.threshold)}
+        metrics, {**thresholds_of_deepeval(command, metrics), **dict(options.limits.threshold)}
     )
     require_thresholds(metrics, path)
-    seconds = options.case_seconds
+    seconds = options.limits.case_seconds
     scorer = CaseScorer(
         metrics,
         services=judges.services(metrics),

@@ -19,6 +19,7 @@ from evaltap.cli.consuming import (
     topic_outbox,
     watching,
 )
+from evaltap.cli.interpreter import collecting_rarely, switching_often
 from evaltap.cli.logs import open_source, report_start_position, report_telemetry, restore_progress
 from evaltap.cli.options.score import ConsumeOptions, LiveEngineOptions
 from evaltap.cli.progress import progress
@@ -36,7 +37,6 @@ from evaltap.evaluator.cases.references import References
 from evaltap.evaluator.ingest.sources.base import CaseSource
 from evaltap.evaluator.monitoring.alerting.delivery import receivers_of
 from evaltap.evaluator.pipeline.batch.engine import Engine
-from evaltap.evaluator.pipeline.batch.interpreter import collecting_rarely, switching_often
 from evaltap.evaluator.pipeline.batch.ray_scoring import ray_engine
 from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
 from evaltap.evaluator.pipeline.live.consumer import Consumer, ConsumerTask
@@ -127,7 +127,7 @@ def check_files(options: ConsumeOptions) -> None:
         if options.metrics is not None:
             scorer = case_scorer(options.command, options.metrics, scoring, judges).scorer
         rules = read_monitor(options.monitor, scorer)
-        receivers_of(rules, options.monitor, os.environ, allow_code=scoring.allow_code)
+        receivers_of(rules, options.monitor, os.environ, allow_code=scoring.limits.allow_code)
         read_references(scoring.expected)
 
 
@@ -285,7 +285,9 @@ def _tasks(
         options.command,
         rules,
         store,
-        receivers_of(rules, options.monitor, os.environ, allow_code=options.scoring.allow_code),
+        receivers_of(
+            rules, options.monitor, os.environ, allow_code=options.scoring.limits.allow_code
+        ),
     )
     closed: list[ConsumerTask] = [
         *watches,

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import orjson
 
+from evaltap.cli.interpreter import collecting_rarely
 from evaltap.cli.options.record import ClaudeCodeOptions, OtlpOptions, ReplayedOptions
 from evaltap.cli.progress import progress
 from evaltap.cli.redaction import case_redactor
 from evaltap.cli.settings import refuse_strange_brokers
-from evaltap.evaluator.pipeline.batch.interpreter import collecting_rarely
 from evaltap.recorder.config import RecorderConfig
 from evaltap.recorder.sources.claude_code import TranscriptReport, read_transcripts
 from evaltap.recorder.sources.otlp_files import (

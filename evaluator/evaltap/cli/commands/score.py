@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from evaltap.cli.interpreter import collecting_rarely, switching_often
 from evaltap.cli.options.score import ScoreOptions
 from evaltap.cli.progress import progress
 from evaltap.cli.redaction import report_redactor
@@ -31,7 +32,6 @@ from evaltap.evaluator.cases.datasets.copies import joined_files
 from evaltap.evaluator.cases.datasets.trials import TrialFiles, trials_apart
 from evaltap.evaluator.cases.identity import BadLine, CaseIdentity
 from evaltap.evaluator.pipeline.batch.files import FileScorer
-from evaltap.evaluator.pipeline.batch.interpreter import collecting_rarely, switching_often
 from evaltap.evaluator.pipeline.batch.run import FilesScored, score_files
 from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
 from evaltap.evaluator.pipeline.maintenance.archiving import restore
