@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from evaltap.experiments.agents.base import Agent, Unit
+from evaltap.experiments.agents.base import Abilities, Agent, Unit
 from evaltap.experiments.agents.loading import agent_of, load_agent
 from evaltap.experiments.mocks.catalogue import catalogue
 from evaltap.experiments.partners import Partners, User, partners_of
@@ -133,12 +133,7 @@ def run_case(
         (_user_of(user) if given.scenario else None),
         (expected_agent if given.refers else None),
     )
-    problems = tools.problems(cases, adapted.abilities)
-    if isinstance(played[0], User):
-        problems += played[0].problems(os.environ, has_budget=False)
-    if given.refers and expected_agent is None:
-        problems.append("its expected turns come from another agent; give expected_agent")
-    refuse(given.eval_id, problems)
+    _check(cases, adapted.abilities, tools, *played)
     unit = replace(Plan("", cases, 1, "", "").unit(given, 1, 1), run="")
     policy = tools.policy([given])
 
@@ -167,6 +162,19 @@ def run_case(
     for planned in ("conversationScenario", "expectedRunnerEnabled"):
         found.pop(planned, None)
     return found | ({"conversation": list(end.expected)} if end.expected else {})
+
+
+def _check(
+    cases: CaseSet, abilities: Abilities, tools: MockChoice, user: object, expected_agent: object
+) -> None:
+    """Raise InputError that lists what keeps the case from being run."""
+    (given,) = cases.cases
+    problems = tools.problems(cases, abilities)
+    if isinstance(user, User):
+        problems += user.problems(os.environ, has_budget=False)
+    if given.refers and expected_agent is None:
+        problems.append("its expected turns come from another agent; give expected_agent")
+    refuse(given.eval_id, problems)
 
 
 def _user_of(user: object) -> object:

@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -176,26 +176,11 @@ def _consume(
 ) -> int:
     """Land a log and score it until stopped, or until it is idle; return the exit code."""
     references = read_references(options.scoring.expected)
-    shown = options.shown
-    trace_url = None if shown.trace_url is None else TraceUrl(shown.trace_url)
     with ExitStack() as opened:
-        source = opened.enter_context(
-            closing(
-                open_source(
-                    options.log,
-                    until_idle=options.until_idle,
-                    partitions=options.partitions,
-                    kafka_client=options.kafka_client,
-                )
-            )
-        )
+        source = opened.enter_context(closing(_source(options)))
         store = opened.enter_context(open_store(options.db))
         opened.enter_context(served(store, lands=True))
-        tasks: list[ConsumerTask] = []
-        if page is not None and options.ui is not None:
-            tasks = opened.enter_context(
-                page.serving(options.ui, store, references, shown.sets, trace_url)
-            )
+        tasks = opened.enter_context(_shown(options, page, store, references))
         show = opened.enter_context(progress("turns landed", logged=False))
         moved = restore_progress(options.log, source, store)
         account = account_of(store)
@@ -239,6 +224,26 @@ def _consume(
         lost = lost_turns(options.command, consumer.consumed, account, account_of(store))
         verdict = _verdict(options, store, pending, references)
         return _finish(options, consumer, verdict, lost)
+
+
+def _source(options: ConsumeOptions) -> CaseSource:
+    return open_source(
+        options.log,
+        until_idle=options.until_idle,
+        partitions=options.partitions,
+        kafka_client=options.kafka_client,
+    )
+
+
+def _shown(
+    options: ConsumeOptions, page: "LivePage | None", store: Store, references: References | None
+) -> AbstractContextManager[Sequence[ConsumerTask]]:
+    """Return what shows the store on the page, with the tasks for that; nothing without a page."""
+    if page is None or options.ui is None:
+        return nullcontext(())
+    shown = options.shown
+    trace_url = None if shown.trace_url is None else TraceUrl(shown.trace_url)
+    return page.serving(options.ui, store, references, shown.sets, trace_url)
 
 
 def _verdict(
