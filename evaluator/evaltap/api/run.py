@@ -18,9 +18,9 @@ from evaltap.evaluator.cases.datasets.trials import trials_apart
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.pipeline.batch.files import FileScorer
 from evaltap.evaluator.pipeline.batch.run import score_files
-from evaltap.evaluator.reports.compare.baseline import write_baseline
 from evaltap.evaluator.reports.compare.comparison import compare
 from evaltap.evaluator.reports.compare.console import console_lines
+from evaltap.evaluator.reports.compare.files import write_baseline
 from evaltap.evaluator.reports.compare.model import Comparison, Rules, comparison_data
 from evaltap.evaluator.reports.compare.reading import read_side, side_of
 from evaltap.evaluator.reports.compare.sides import Side, TrialCases

@@ -13,8 +13,12 @@ from evaltap.evaluator.cases.datasets.exports.losses import losses
 from evaltap.evaluator.cases.evalsets.files import read_set
 from evaltap.evaluator.cases.turn import run_failure
 from evaltap.evaluator.curation.expectations import expecting_itself
-from evaltap.evaluator.ingest.landing.cases import landed_cases, write_json_lines
-from evaltap.evaluator.ingest.landing.own_ids import repeated_ids, with_own_ids
+from evaltap.evaluator.ingest.landing.cases import (
+    landed_cases,
+    repeated_ids,
+    with_own_ids,
+    write_json_lines,
+)
 from evaltap.evaluator.store.file_type import is_store
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.documents import eval_set_name, is_lines_name, write_bytes

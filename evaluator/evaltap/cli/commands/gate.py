@@ -15,9 +15,9 @@ from evaltap.cli.scoring import (
     report_missing_references,
 )
 from evaltap.cli.stores import open_store
-from evaltap.evaluator.reports.compare.baseline import write_baseline
 from evaltap.evaluator.reports.compare.comparison import compare
 from evaltap.evaluator.reports.compare.console import print_comparison
+from evaltap.evaluator.reports.compare.files import write_baseline
 from evaltap.evaluator.reports.compare.formats import write_comparison
 from evaltap.evaluator.reports.compare.gating import (
     GatedCase,

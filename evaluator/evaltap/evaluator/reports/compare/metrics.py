@@ -38,9 +38,8 @@ from evaltap.evaluator.reports.compare.model import (
     UsageChange,
     Verdict,
 )
-from evaltap.evaluator.reports.compare.pairing import PairedMetric
+from evaltap.evaluator.reports.compare.pairing import Members, PairedMetric, with_holm
 from evaltap.evaluator.reports.compare.sides import Counts, Recording
-from evaltap.evaluator.reports.compare.strata import Members, with_holm
 from evaltap.evaluator.reports.compare.wording import p_value, points
 
 _LEAST_CASES: Final = 8
