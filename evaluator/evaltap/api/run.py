@@ -181,7 +181,10 @@ def evaluate(
     if agent is None and options:
         raise InputError(f"{', '.join(options)}: only with an agent; add agent=, or leave it out")
     scorer = scorer_of(metrics, services)
-    with case_files(cases, columns or {}) as paths, _writing(db) as store:
+    with (
+        case_files(cases, columns or {}) as paths,
+        TemporaryStore() if db is None else Store(db) as store,
+    ):
         if agent is None:
             return _scored(paths, scorer, store)
         if len(paths) > 1:
@@ -224,10 +227,6 @@ def run_of(
         return {key: made[key] for key in cases if key in made}
 
     return Run(summary, differences, replace(side, name=name, trials=trials), outcome)
-
-
-def _writing(db: str | Path | None) -> Store:
-    return TemporaryStore() if db is None else Store(db)
 
 
 def _html(printing: Callable[[Console], None]) -> str:

@@ -98,7 +98,7 @@ class PlainCopy:
             if _SMALLEST <= value <= _LARGEST:
                 return value
             self._values -= 2
-            return _large(value)
+            return str(value) if value.bit_length() < _MAX_DIGITS_BITS else "<int>"
         if kind is float:
             if math.isfinite(value):
                 return value
@@ -326,10 +326,6 @@ def json_size(text: str) -> int:
     controls = size - len(written.translate(None, _CONTROLS))
     quotes = size - len(written.translate(None, _QUOTED))
     return size + quotes + 5 * controls
-
-
-def _large(value: int) -> str:
-    return str(value) if value.bit_length() < _MAX_DIGITS_BITS else "<int>"
 
 
 _MAX_NAME = 512

@@ -48,7 +48,7 @@ def run(options: CurateOptions) -> int:
     ):
         made = _curated(options, recipe, store, judges)
         # With a filter, a case that is not found may still be in the store.
-        landed = None if choice else _landed(store)
+        landed = None if choice else set(store.column("SELECT DISTINCT eval_id FROM cases"))
     if options.into is not None:
         updated = add_to(existing.cases, made.cases)
     else:
@@ -162,10 +162,6 @@ def _curated(
             progress=compared,
         )
         return curate(store, recipe, means)
-
-
-def _landed(store: StoreReader) -> set[str]:
-    return set(store.column("SELECT DISTINCT eval_id FROM cases"))
 
 
 def _report(

@@ -54,7 +54,7 @@ def _check(options: RedactOptions, files: Sequence[Path], redactor: Redactor) ->
     if options.json:
         print(json.dumps(found, ensure_ascii=False))
     else:
-        print(_summary(len(found)), file=sys.stderr)
+        print(f"{len(found):,} found ({', '.join(LOOKED_FOR)}). {NOT_LOOKED_FOR}", file=sys.stderr)
     return 1 if found else 0
 
 
@@ -68,11 +68,6 @@ def _report_searched_as_text(path: Path, parts: Sequence[str]) -> None:
     if len(parts) > _MOST_NAMED:
         more = len(parts) - _MOST_NAMED
         print(f"{path}: {more:,} more are not valid JSON either", file=sys.stderr)
-
-
-def _summary(number: int) -> str:
-    """Return the count with the kinds that were and were not searched for: 0 found does not mean clean."""
-    return f"{number:,} found ({', '.join(LOOKED_FOR)}). {NOT_LOOKED_FOR}"
 
 
 def _redactor(options: RedactOptions) -> Redactor:

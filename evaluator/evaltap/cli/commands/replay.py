@@ -73,7 +73,9 @@ def run(options: ReplayOptions) -> int:
         return code
     print_replay(found)
     if stopped:
-        again = shlex.join(["evaltap", "replay", *sys.argv[2:], *_resume(options)])
+        again = shlex.join(
+            ["evaltap", "replay", *sys.argv[2:], *([] if options.resume else ["--resume"])]
+        )
         print(f"stopped ({stopped}), so that the rest counts as not replayed; go on with: {again}")
     return code
 
@@ -89,10 +91,6 @@ def _request(options: ReplayOptions, drawn: Drawn) -> Request:
         )
     stops = options.after_fork == "stop"
     return replace(request, tools=replace(request.tools, mode="recorded", stop_off_script=stops))
-
-
-def _resume(options: ReplayOptions) -> list[str]:
-    return [] if options.resume else ["--resume"]
 
 
 def _of(drawn: Drawn) -> str:

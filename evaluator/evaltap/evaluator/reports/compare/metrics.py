@@ -196,7 +196,7 @@ def _graded(
         Totals(
             mean_score([mean[place] for mean in means]),
             sum(len(pair[place]) for pair in scores),
-            _missing_in(cases),
+            sum(counts.missing for counts in cases.values()),
         )
         for place, cases in enumerate((base, head))
     )
@@ -205,10 +205,6 @@ def _graded(
         None,
         undecided=tuple(undecided),
     )  # fmt: skip
-
-
-def _missing_in(cases: Mapping[CaseKey, Counts]) -> int:
-    return sum(counts.missing for counts in cases.values())
 
 
 def mean_score(values: Sequence[float]) -> Rate:

@@ -14,7 +14,7 @@ from evaltap.evaluator.analysis.stats.difference import holm
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.language import language_of
 from evaltap.evaluator.cases.turn import Case, Turn
-from evaltap.evaluator.reports.compare.model import MetricChange, Stratum
+from evaltap.evaluator.reports.compare.model import Stratum
 from evaltap.evaluator.reports.compare.sides import (
     Counts,
     MetricKey,
@@ -271,13 +271,10 @@ def with_holm(found: Sequence[Stratum]) -> tuple[Stratum, ...]:
     values = [one.metric.p_value for one in found]
     adjusted = holm([1.0 if value is None else value for value in values])
     ordered = [
-        replace(one, metric=_with_p(one.metric, p)) for one, p in zip(found, adjusted, strict=True)
+        replace(one, metric=replace(one.metric, adjusted_p=p, q_value=None, cases=()))
+        for one, p in zip(found, adjusted, strict=True)
     ]
     return tuple(sorted(ordered, key=lambda one: (one.metric.adjusted_p or 0.0, one.by, one.value)))
-
-
-def _with_p(metric: MetricChange, p: float) -> MetricChange:
-    return replace(metric, adjusted_p=p, q_value=None, cases=())
 
 
 def _turns(base: Side, head: Side, cases: Sequence[CaseKey]) -> Mapping[CaseKey, Sequence[Case]]:
