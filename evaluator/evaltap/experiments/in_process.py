@@ -16,9 +16,8 @@ from evaltap.experiments.plan import CaseSet, Plan, read_case, refuse
 from evaltap.experiments.process import AgentEnd
 from evaltap.experiments.pseudonyms import Inventions, restoring
 from evaltap.experiments.tool_calls import MockChoice
-from evaltap.experiments.worker import UnitEnd, Worker, WorkerSettings, config_for
+from evaltap.experiments.worker import UnitEnd, Worker, WorkerSettings, recorder_of
 from evaltap.recorder import MemorySink, Recorder
-from evaltap.recorder.delivery.redaction_key import configured_redactor
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.formats.case import CaseData
 
@@ -34,9 +33,8 @@ class AgentThread(AgentEnd):
         expected_agent: object = None,
     ) -> None:
         self.running, self.begun, self.has_ended = {}, set(), False
-        inventions, config = Inventions(), config_for(settings)
-        redactor = restoring(inventions, configured_redactor(config))
-        self._recorder = Recorder(config=config, redactor=redactor)
+        inventions = Inventions()
+        self._recorder, redactor = recorder_of(settings, inventions)
         self._partners = Partners()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name="evaltap-agents", daemon=True)
@@ -53,10 +51,10 @@ class AgentThread(AgentEnd):
             self.close()
             raise
         self.abilities = adapted.abilities
-        self._worker = Worker.of(
-            settings,
+        self._worker = Worker(
             adapted,
             self._recorder,
+            settings,
             inventions,
             partners=self._partners,
             redactor=redactor,
@@ -135,19 +133,15 @@ def run_case(
     )
     _check(cases, adapted.abilities, tools, *played)
     unit = replace(Plan("", cases, 1, "", "").unit(given, 1, 1), run="")
-    policy = tools.policy([given])
+    settings = WorkerSettings(
+        turn_seconds=turn_seconds,
+        policy=tools.policy([given]),
+        tools=catalogue([given.recording]),
+    )
 
     async def ran() -> UnitEnd:
         partners = await partners_of(*played)
-        worker = Worker(
-            adapted,
-            recorder,
-            inventions,
-            turn_seconds=turn_seconds,
-            policy=policy,
-            tools=catalogue([given.recording]),
-            partners=partners,
-        )
+        worker = Worker(adapted, recorder, settings, inventions, partners=partners)
         try:
             return await worker.run(unit)
         finally:

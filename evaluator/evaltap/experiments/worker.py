@@ -34,7 +34,7 @@ from evaltap.experiments.mocks.recorded import RecordedCall
 from evaltap.experiments.mocks.tape import Tape
 from evaltap.experiments.partners import Partners, User, partners_of
 from evaltap.experiments.pseudonyms import Inventions, restoring
-from evaltap.recorder import Recorder, RecorderConfig
+from evaltap.recorder import Recorder, RecorderConfig, Sink
 from evaltap.recorder.answering import TOOL_ANSWERS, ToolMiss
 from evaltap.recorder.delivery.redaction_key import configured_redactor
 from evaltap.recorder.privacy.redactor import Redactor
@@ -148,48 +148,21 @@ class Worker:
         self,
         agent: Agent,
         recorder: Recorder,
+        settings: "WorkerSettings",
         inventions: Inventions | None = None,
         *,
-        turn_seconds: float,
-        policy: MockPolicy | None = None,
-        tools: Sequence[dict[str, Any]] = (),
-        pace: Pace | None = None,
         partners: Partners | None = None,
         redactor: Redactor | None = None,
     ) -> None:
+        self._agent = agent
+        self._recorder = recorder
+        self._policy, self._tools = settings.policy, settings.tools
+        self._turn_seconds = settings.turn_seconds
+        self._pace = Pace(settings.turns_per_minute)
+        self._inventions = inventions or Inventions()
         self._partners = partners or Partners()
         self._redactor = redactor
         """For the turns of the agent that gives the expected ones."""
-        self._pace = pace or Pace()
-        self._policy, self._tools = policy, tools
-        self._agent = agent
-        self._recorder = recorder
-        self._inventions = inventions or Inventions()
-        self._turn_seconds = turn_seconds
-
-    @classmethod
-    def of(
-        cls,
-        settings: "WorkerSettings",
-        agent: Agent,
-        recorder: Recorder,
-        inventions: Inventions | None = None,
-        *,
-        partners: Partners | None = None,
-        redactor: Redactor | None = None,
-    ) -> "Worker":
-        """Return the worker of some settings."""
-        return cls(
-            agent,
-            recorder,
-            inventions,
-            turn_seconds=settings.turn_seconds,
-            policy=settings.policy,
-            tools=settings.tools,
-            pace=Pace(settings.turns_per_minute),
-            partners=partners,
-            redactor=redactor,
-        )
 
     async def run(self, unit: Unit) -> UnitEnd:
         """Run the agent on a case, turn by turn, until one fails; never raises what the agent raises."""
@@ -315,10 +288,10 @@ def _said(error: BaseException) -> str:
 class WorkerSettings:
     """What the process of the agent is told first."""
 
-    agent: str
-    log: str
-    version: str
-    turn_seconds: float
+    agent: str = ""
+    log: str = ""
+    version: str = ""
+    turn_seconds: float = 300.0
     concurrency: int = 8
     request: Any = None  # JSON: the template of what an HTTP endpoint is sent
     result: str = ""
@@ -362,22 +335,27 @@ def config_for(settings: WorkerSettings) -> RecorderConfig:
     )
 
 
+def recorder_of(
+    settings: WorkerSettings, inventions: Inventions, sink: Sink | None = None
+) -> tuple[Recorder, Redactor]:
+    """Return the recorder of an experiment, and its redactor, which knows what was invented."""
+    config = config_for(settings)
+    redactor = restoring(inventions, configured_redactor(config))
+    return Recorder(config=config, sink=sink, redactor=redactor), redactor
+
+
 EXPERIMENT: Final = "experiment"
 """The environment of recorded turns that an experiment ran."""
 
 
 async def serve(settings: WorkerSettings, read: BinaryIO, write: Callable[..., None]) -> None:
     """Run the units that arrive until the pipe ends; say what becomes of each."""
-    inventions, config = Inventions(), config_for(settings)
-    redactor = restoring(inventions, configured_redactor(config))
-    recorder = Recorder(config=config, redactor=redactor)
-    partners = Partners()
+    inventions, partners = Inventions(), Partners()
+    recorder, redactor = recorder_of(settings, inventions)
     try:
         agent, partners = await cast_of(settings, recorder)
         write({"ready": agent.abilities})
-        worker = Worker.of(
-            settings, agent, recorder, inventions, partners=partners, redactor=redactor
-        )
+        worker = Worker(agent, recorder, settings, inventions, partners=partners, redactor=redactor)
         units = _units(read, lambda: _end_orphaned(recorder))
         say = _together(write)
 
