@@ -168,8 +168,11 @@ class LazyCase(Mapping[str, Any]):
 
     def __getitem__(self, key: str) -> Any:
         if self._whole is None:
-            self._whole = read_case(self.line)
+            self._whole = self._decoded()
         return self._whole[key]
+
+    def _decoded(self) -> CaseData:
+        return read_case(self.line)
 
     def __bool__(self) -> bool:
         return True
