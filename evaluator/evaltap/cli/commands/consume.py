@@ -1,10 +1,9 @@
 """`evaltap consume`: land the cases of a log in a DuckDB file and score them."""
 
-import json
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,7 @@ from evaltap.cli.consuming import (
 )
 from evaltap.cli.interpreter import collecting_rarely, switching_often
 from evaltap.cli.logs import open_source, report_start_position, report_telemetry, restore_progress
+from evaltap.cli.messages import print_json, say
 from evaltap.cli.options.score import ConsumeOptions, LiveEngineOptions
 from evaltap.cli.progress import progress
 from evaltap.cli.scoring import (
@@ -81,11 +81,10 @@ def run(
     """
     _check_engine(options.where, scores=options.metrics is not None)
 
-    def say(text: str) -> None:
-        print(f"evaltap {options.command}: {text}", file=sys.stderr)
-
     with (
-        running(options.serve, lambda: check_files(options), say) as service,
+        running(
+            options.serve, lambda: check_files(options), partial(say, options.command)
+        ) as service,
         _page(options, record_with) as page,
         stopped_by_signals(options.command, service.stopped.set),
     ):
@@ -339,7 +338,7 @@ def _finish(options: ConsumeOptions, consumer: Consumer, verdict: Verdict | None
             "cases_scored": consumed.cases_scored,
             "summary": summary,
         }
-        print(json.dumps(data, ensure_ascii=False))
+        print_json(data)
     else:
         print(
             f"{counted(landed.turns, 'turn')} landed, {counted(landed.duplicates, 'duplicate')},"
@@ -353,10 +352,10 @@ def _finish(options: ConsumeOptions, consumer: Consumer, verdict: Verdict | None
     if not options.until_idle:
         return 0
     if landed.dead_letters:
-        print(
-            f"evaltap consume: {counted(landed.dead_letters, 'record')} could not be read;"
+        say(
+            "consume",
+            f"{counted(landed.dead_letters, 'record')} could not be read;"
             f" `evaltap store dlq list {options.db}` shows why",
-            file=sys.stderr,
         )
         return code or 2
     return code or lost

@@ -1,6 +1,5 @@
 """`evaltap doctor`: check that every turn is accounted for and that the recorder can see all turns."""
 
-import json
 import os
 import textwrap
 from collections.abc import Sequence
@@ -10,6 +9,7 @@ from shutil import get_terminal_size
 from typing import TYPE_CHECKING, NamedTuple
 
 from evaltap.cli.declared import STORE
+from evaltap.cli.messages import print_json
 from evaltap.cli.options.maintain import DoctorOptions
 from evaltap.cli.settings import is_discovered
 from evaltap.evaluator.pipeline.maintenance.completeness import (
@@ -123,7 +123,7 @@ def _print_json(
         "losses": total.losses,
         "unscored": None if lag is None else lag.data(),
     }
-    print(json.dumps(data, ensure_ascii=False))
+    print_json(data)
 
 
 def _print_sights(sights: Sequence[Diagnostic]) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import orjson
 
 from evaltap.cli.interpreter import collecting_rarely
+from evaltap.cli.messages import say
 from evaltap.cli.options.record import ClaudeCodeOptions, OtlpOptions, ReplayedOptions
 from evaltap.cli.progress import progress
 from evaltap.cli.redaction import case_redactor
@@ -77,7 +78,7 @@ def record_otlp(options: OtlpOptions) -> int:
             deque(turns, maxlen=0)
     finally:
         for reason in report.skipped:
-            print(f"evaltap record: skipped {reason}", file=sys.stderr)
+            say("record", f"skipped {reason}")
     if options.explain and report.turns_with_reasoning:
         print(
             f"the reasoning of {counted(report.turns_with_reasoning, 'turn')} was left out; set"
@@ -126,7 +127,7 @@ def _write(out: str, cases: Sequence[CaseData], *, redaction: bool) -> None:
         cases = redacted
         if changed:
             told = f"redacted {counted(changed, 'case')} (--no-redaction keeps texts as they are)"
-            print(f"evaltap record: {told}", file=sys.stderr)
+            say("record", told)
     write_eval_set(Path(out), eval_set_of(cases, eval_set_name(Path(out))))
 
 
@@ -140,10 +141,10 @@ def _append(log: str, cases: Iterable[CaseData], *, redaction: bool) -> Mapping[
 def _report_refused(refused: Mapping[Path, int]) -> int:
     """Report the turns that the broker refused, and their files; return the exit code."""
     for path, number in refused.items():
-        print(
-            f"evaltap record: the broker refused {counted(number, 'turn')} as too large or invalid and"
+        say(
+            "record",
+            f"the broker refused {counted(number, 'turn')} as too large or invalid and"
             f" evaltap set them aside; land them with evaltap consume --log {path}",
-            file=sys.stderr,
         )
     return 3 if refused else 0
 

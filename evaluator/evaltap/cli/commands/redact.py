@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from evaltap.cli.messages import print_json
 from evaltap.cli.options.record import RedactOptions
 from evaltap.cli.redaction import redaction_key
 from evaltap.recorder.config import RecorderConfig
@@ -52,7 +53,7 @@ def _check(options: RedactOptions, files: Sequence[Path], redactor: Redactor) ->
                 print(f"{path}: {leak.place}: {leak.kind}: {leak.excerpt!r}")
         _report_searched_as_text(path, not_json)
     if options.json:
-        print(json.dumps(found, ensure_ascii=False))
+        print_json(found)
     else:
         print(f"{len(found):,} found ({', '.join(LOOKED_FOR)}). {NOT_LOOKED_FOR}", file=sys.stderr)
     return 1 if found else 0

@@ -1,8 +1,6 @@
 """`evaltap score`: score eval cases from files, or the cases that have landed in a DuckDB file."""
 
-import json
 import os
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -10,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from evaltap.cli.interpreter import collecting_rarely, switching_often
+from evaltap.cli.messages import print_json, say
 from evaltap.cli.options.score import ScoreOptions
 from evaltap.cli.progress import progress
 from evaltap.cli.redaction import report_redactor
@@ -159,10 +158,10 @@ def _report_trials(options: ScoreOptions, trials: TrialFiles) -> None:
     if not trials.repeated:
         return
     hint = f"; pass@k: evaltap report {options.db} --pass-k 1,{trials.most}" if options.db else ""
-    print(
-        f"evaltap score: {counted(trials.repeated, 'case')} occurred up to {trials.most} times;"
+    say(
+        "score",
+        f"{counted(trials.repeated, 'case')} occurred up to {trials.most} times;"
         f" each occurrence is scored as a trial of its own{hint}",
-        file=sys.stderr,
     )
 
 
@@ -343,7 +342,7 @@ def _verdict(options: ScoreOptions, store: StoreReader, summary: Summary, scope:
 def _print(options: ScoreOptions, verdict: Verdict, chosen: ChosenMetrics, bad_lines: int) -> None:
     if options.json:
         data = {**verdict.summary.data(), "bad_lines": bad_lines, "not_run": chosen.not_run}
-        print(json.dumps(data, ensure_ascii=False))
+        print_json(data)
     else:
         store = options.cases[0] if is_database(options.cases[0]) else options.db
         hinted = None if store is None else named_in_hints(store)
@@ -366,20 +365,20 @@ def _bad_input_exit(scored: FilesScored) -> int:
     """Report lines that are not cases, and repeated ids; return exit code 2 if there are any, otherwise 0."""
     lines = scored.bad_lines
     for line in lines[:SHOWN_BAD_LINES]:
-        print(f"evaltap score: {line.message}", file=sys.stderr)
+        say("score", line.message)
     if len(lines) > SHOWN_BAD_LINES:
-        print(f"evaltap score: ... and {len(lines) - SHOWN_BAD_LINES:,} more", file=sys.stderr)
+        say("score", f"... and {len(lines) - SHOWN_BAD_LINES:,} more")
     if lines:
-        print(
-            f"evaltap score: not scored because they are not eval cases: {counted(len(lines), 'line')};"
+        say(
+            "score",
+            f"not scored because they are not eval cases: {counted(len(lines), 'line')};"
             " with --db they are kept in dead_letters",
-            file=sys.stderr,
         )
     if scored.repeated_ids:
-        print(
-            "evaltap score: several cases of one eval set have the same evalId"
+        say(
+            "score",
+            "several cases of one eval set have the same evalId"
             f" ({', '.join(scored.repeated_ids)}, …), so their scores cannot be told apart; give each case"
             " its own id, put the turns of a session into one case, or name repeats in `source.run`",
-            file=sys.stderr,
         )
     return 2 if lines or scored.repeated_ids else 0
