@@ -443,7 +443,7 @@ def test_the_token_of_a_remote_agent_does_not_follow_a_redirect() -> None:
         def do_POST(self) -> None:
             asked.append(self.path)
             self.send_response(302)
-            self.send_header("Location", f"http://127.0.0.1:{self.server.server_port}/elsewhere")
+            self.send_header("Location", f"http://{self.headers['Host']}/elsewhere")
             self.end_headers()
 
         def do_GET(self) -> None:
