@@ -44,7 +44,6 @@ from evaltap.evaluator.pipeline.live.figures import Figures
 from evaltap.evaluator.pipeline.live.log_cursor import LogCursor
 from evaltap.evaluator.pipeline.live.outbox import dead_letters, scores
 from evaltap.evaluator.pipeline.live.running import Running, running
-from evaltap.evaluator.reports.console import console, print_summary
 from evaltap.evaluator.reports.summary import summarise
 from evaltap.evaluator.reports.text import TraceUrl
 from evaltap.evaluator.scoring.judge_session import JudgeSession
@@ -346,6 +345,11 @@ def _finish(options: ConsumeOptions, consumer: Consumer, verdict: Verdict | None
             f" {counted(consumed.cases_scored, 'case')} scored"
         )
         if verdict:
+            from evaltap.evaluator.reports.console import (  # rich: not for --json
+                console,
+                print_summary,
+            )
+
             print_summary(
                 verdict.summary, console(), verdict.differences, store=named_in_hints(options.db)
             )

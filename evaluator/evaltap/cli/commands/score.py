@@ -34,7 +34,6 @@ from evaltap.evaluator.pipeline.batch.files import FileScorer
 from evaltap.evaluator.pipeline.batch.run import FilesScored, score_files
 from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
 from evaltap.evaluator.pipeline.maintenance.archiving import restore
-from evaltap.evaluator.reports.console import console, print_summary
 from evaltap.evaluator.reports.summary import Summary, summarise
 from evaltap.evaluator.reports.text import sampled_line
 from evaltap.evaluator.scoring.batch import Observer
@@ -346,6 +345,8 @@ def _print(options: ScoreOptions, verdict: Verdict, chosen: ChosenMetrics, bad_l
     else:
         store = options.cases[0] if is_database(options.cases[0]) else options.db
         hinted = None if store is None else named_in_hints(store)
+        from evaltap.evaluator.reports.console import console, print_summary  # rich: not for --json
+
         print_summary(verdict.summary, console(), verdict.differences, store=hinted)
 
 
