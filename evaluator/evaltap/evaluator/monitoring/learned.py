@@ -177,8 +177,6 @@ class Alarms:
 
 LEAST_DAYS: Final = 7
 LEAST_SESSIONS: Final = 50
-_DAY: Final = timedelta(days=1)
-_ALL: Final[Mapping[str, str]] = {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -285,7 +285,6 @@ def _or_one(value: float | None) -> float:
 
 
 _NONE: Final = Counts(0, 0)
-_LASTING: Final = frozenset({"newly_failing", "still_failing"})
 
 
 def case_changes(
