@@ -113,10 +113,11 @@ def read_set(path: Path, chosen: Sequence[str] = ()) -> CaseSet:
     unknown = [one for one in chosen if one not in cases]
     problems += [f"--case {one}: no such case; {_hint(one, cases)}" for one in unknown]
     refuse(str(path), problems)
-    return CaseSet(
-        name or eval_set_name(path),
-        tuple(one for one in cases.values() if not chosen or one.eval_id in chosen),
-    )
+    return CaseSet(name or eval_set_name(path), _chosen(cases, chosen))
+
+
+def _chosen(cases: Mapping[str, RunCase], chosen: Sequence[str]) -> tuple[RunCase, ...]:
+    return tuple(one for one in cases.values() if not chosen or one.eval_id in chosen)
 
 
 def _hint(wanted: str, cases: Mapping[str, RunCase]) -> str:

@@ -196,7 +196,7 @@ def _graded(
         Totals(
             mean_score([mean[place] for mean in means]),
             sum(len(pair[place]) for pair in scores),
-            sum(counts.missing for counts in cases.values()),
+            _missing_in(cases),
         )
         for place, cases in enumerate((base, head))
     )
@@ -205,6 +205,10 @@ def _graded(
         None,
         undecided=tuple(undecided),
     )  # fmt: skip
+
+
+def _missing_in(cases: Mapping[CaseKey, Counts]) -> int:
+    return sum(counts.missing for counts in cases.values())
 
 
 def mean_score(values: Sequence[float]) -> Rate:
@@ -222,7 +226,7 @@ def _totals(cases: Mapping[CaseKey, Counts], rate: Rate, trials: Sequence[Trials
     return Totals(
         rate,
         sum(one.trials for one in trials),
-        sum(counts.missing for counts in cases.values()),
+        _missing_in(cases),
         fmean(scores) if scores else None,
     )
 

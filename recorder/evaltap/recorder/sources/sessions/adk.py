@@ -72,17 +72,17 @@ def _messages(event: JsonObject) -> Iterator[Message]:
             role="assistant",
             text=text,
             time_ns=now,
-            calls=tuple(
-                Call(str(one["name"]), one.get("args"), word(one.get("id")) or "")
-                for one in asked
-                if word(one.get("name")) is not None
-            ),
+            calls=tuple(_call(one) for one in asked if word(one.get("name")) is not None),
             model=word(_get(event, "model_version")),
             tokens=_tokens(mapping(_get(event, "usage_metadata"))),
             failure=Failure(code, words) if words or code not in (None, "STOP") else None,
         )
     for response in filter(None, returned):
         yield _result(response, now)
+
+
+def _call(asked: Mapping[str, object]) -> Call:
+    return Call(str(asked["name"]), asked.get("args"), word(asked.get("id")) or "")
 
 
 def _result(response: Mapping[str, object], now: int) -> Message:
