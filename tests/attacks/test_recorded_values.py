@@ -17,9 +17,8 @@ from pydantic import BaseModel, Field, SecretStr, create_model
 
 from attacks.programs import attack
 from evaltap.recorder import MemorySink, Recorder
+from evaltap.recorder.copying import PlainCopy, freeze, json_size, thaw
 from evaltap.recorder.observation import failure_of
-from evaltap.recorder.payload import freeze, thaw
-from evaltap.recorder.plain import PlainCopy, json_size
 
 LIMIT = 65_536
 
@@ -67,7 +66,7 @@ def test_state_that_another_thread_changes_crashes_nothing_in_half_a_minute() ->
 
 def test_an_object_cannot_change_what_it_is_in_while_it_is_written() -> None:
     attack("""
-from evaltap.recorder.payload import freeze
+from evaltap.recorder.copying import freeze
 class Relation:
     def __init__(self, parent): self.parent = parent
     def model_dump(self, mode): self.parent.clear(); self.parent.extend(range(1000)); return {}
@@ -84,7 +83,7 @@ for _ in range(2000):
 def test_shared_references_are_not_written_out_as_a_tree(base: int) -> None:
     attack(
         f"""
-from evaltap.recorder.payload import freeze
+from evaltap.recorder.copying import freeze
 value = ["text"] * {base}
 for _ in range({base}):
     value = [value] * {base}
@@ -417,7 +416,7 @@ def test_threads_may_record_one_another_s_containers() -> None:
 def frozen(value: object) -> Any:
     """Return what is recorded of a value, however busy the machine is."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("evaltap.recorder.plain._FOREIGN_SECONDS", 60.0)
+        patch.setattr("evaltap.recorder.copying._FOREIGN_SECONDS", 60.0)
         return orjson.loads(memoryview(freeze(value, LIMIT)[0]))
 
 

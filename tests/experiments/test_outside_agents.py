@@ -13,7 +13,7 @@ import pytest
 from evaltap.experiments.agents.base import Agent, Unit
 from evaltap.experiments.agents.endpoint import KEY_VARIABLE
 from evaltap.experiments.agents.loading import load_agent
-from evaltap.experiments.worker import UnitEnd, Worker
+from evaltap.experiments.worker import UnitEnd, Worker, WorkerSettings
 from evaltap.recorder import MemorySink, Recorder
 from evaltap.schemas.errors import InputError
 from support.servers.agent_endpoint import JSON, serving
@@ -34,7 +34,7 @@ def run(
     recorder = Recorder(sink=sink)
 
     async def all_of_them() -> list[UnitEnd]:
-        worker = Worker(make(recorder), recorder, turn_seconds=turn_seconds)
+        worker = Worker(make(recorder), recorder, WorkerSettings(turn_seconds=turn_seconds))
         return [*await asyncio.gather(*(worker.run(unit) for unit in units))]
 
     ends = asyncio.run(all_of_them())

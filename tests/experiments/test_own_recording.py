@@ -10,7 +10,7 @@ import pytest
 from evaltap.experiments.agents.loading import agent_of
 from evaltap.experiments.mocks.policy import MockPolicy
 from evaltap.experiments.mocks.recorded import recording_of
-from evaltap.experiments.worker import UnitEnd, Worker
+from evaltap.experiments.worker import UnitEnd, Worker, WorkerSettings
 from plugin_drivers import ClaudeAgent
 from plugin_drivers.driver import AgentSpec, Driver, call, says
 from support.worlds.framework_runs import FRAMEWORKS, Runs, agent_for_a_run, unit_of, without_ids
@@ -46,7 +46,8 @@ def test_the_unchanged_agent_is_faithful_and_its_case_is_the_same(
 
     async def replay() -> UnitEnd:
         adapted = agent_of(agent(), again.recorder)
-        return await Worker(adapted, again.recorder, turn_seconds=30, policy=MockPolicy()).run(unit)
+        settings = WorkerSettings(turn_seconds=30, policy=MockPolicy())
+        return await Worker(adapted, again.recorder, settings).run(unit)
 
     end = asyncio.run(replay())
     (replayed,) = again.cases()

@@ -5,6 +5,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from starlette.testclient import TestClient
 
 from evaltap.evaluator.page.security.site import Site
 from evaltap.evaluator.page.serving import PageServer
+from evaltap.experiments.agents.base import AgentError
 from evaltap.experiments.server import runs
 from evaltap.experiments.server.app import ServerStores, create_app
 from evaltap.experiments.server.entrance import MOST_BODY, Entrance
@@ -418,6 +420,34 @@ def test_a_remote_agent_gives_the_turns_that_it_gives_here(remote: RemoteAgent) 
     assert local == distant, found[1][1]["errorMessage"]
     assert distant[0][0] == ["message 1", "message 3", "message 5"]
     assert distant[1][2:] == ("failed", True)
+
+
+def test_the_token_of_a_remote_agent_does_not_follow_a_redirect() -> None:
+    asked: list[str] = []
+
+    class Elsewhere(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked.append(self.path)
+            self.send_response(302)
+            self.send_header("Location", f"http://{self.headers['Host']}/elsewhere")
+            self.end_headers()
+
+        def do_GET(self) -> None:
+            asked.append(f"{self.path} {self.headers['Authorization']}")
+            self.send_error(404)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Elsewhere) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        remote = RemoteAgent(f"http://127.0.0.1:{server.server_port}", "app", token=TOKEN)
+        call = AgentCall("u", "s", {"content": "hello"})
+        with pytest.raises(AgentError, match="answered with status 302"):
+            asyncio.run(remote(call))
+        server.shutdown()
+
+    assert asked == ["/trpc-agent/v1/apps/app/runs"]
 
 
 @pytest.mark.parametrize(

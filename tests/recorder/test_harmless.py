@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from evaltap.recorder import LocalLogSink, MemorySink, Recorder
-from evaltap.recorder.payload import freeze, thaw
+from evaltap.recorder.copying import freeze, thaw
 from evaltap.schemas.wire.record import WireRecord
 
 

@@ -18,9 +18,9 @@ from evaltap.evaluator.cases.datasets.trials import trials_apart
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.pipeline.batch.files import FileScorer
 from evaltap.evaluator.pipeline.batch.run import score_files
-from evaltap.evaluator.reports.compare.baseline import write_baseline
 from evaltap.evaluator.reports.compare.comparison import compare
 from evaltap.evaluator.reports.compare.console import console_lines
+from evaltap.evaluator.reports.compare.files import write_baseline
 from evaltap.evaluator.reports.compare.model import Comparison, Rules, comparison_data
 from evaltap.evaluator.reports.compare.reading import read_side, side_of
 from evaltap.evaluator.reports.compare.sides import Side, TrialCases
@@ -190,7 +190,10 @@ def evaluate(
     if agent is None and options:
         raise InputError(f"{', '.join(options)}: only with an agent; add agent=, or leave it out")
     scorer = scorer_of(metrics, services)
-    with case_files(cases, columns or {}) as paths, _writing(db) as store:
+    with (
+        case_files(cases, columns or {}) as paths,
+        TemporaryStore() if db is None else Store(db) as store,
+    ):
         if agent is None:
             return _scored(paths, scorer, store)
         if len(paths) > 1:
@@ -233,10 +236,6 @@ def run_of(
         return {key: made[key] for key in cases if key in made}
 
     return Run(summary, differences, replace(side, name=name, trials=trials), outcome)
-
-
-def _writing(db: str | Path | None) -> Store:
-    return TemporaryStore() if db is None else Store(db)
 
 
 def _html(printing: Callable[[Console], None]) -> str:

@@ -137,7 +137,7 @@ class Questions:
             raise InputError(
                 f"write: not allowed; start the server with --allow-write, or add the diff to {self.set}"
             )
-        existing = _existing(self.set)
+        existing = read_set(self.set) if self.set.exists() else SetFile(eval_set_name(self.set), ())
         known = _metrics(self.set)
         with open_to_read(self.db) as store:
             made = draft(
@@ -197,10 +197,6 @@ def _free_scorer(metrics: Sequence[EvalMetric]) -> CaseScorer:
             "a metric that runs code failed it; draft it with `evaltap curate --as regression`"
         ) from None
     return scorer
-
-
-def _existing(path: Path) -> SetFile:
-    return read_set(path) if path.exists() else SetFile(eval_set_name(path), ())
 
 
 def _metrics(path: Path) -> dict[str, EvalMetric]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from evaltap.cli.messages import say
 from evaltap.cli.progress import MinuteLine
 from evaltap.cli.redaction import text_redactor
 from evaltap.cli.settings import is_discovered, named_in_hints
@@ -41,7 +42,7 @@ def progress_reporter(command: str, show: Callable[[int], None]) -> Callable[[Co
         show(consumed.landed.turns)
         for gap in consumed.gaps[len(reported) :]:
             reported.append(gap)
-            print(f"evaltap {command}: GAP {gap}", file=sys.stderr)
+            say(command, f"GAP {gap}")
 
     return report
 
@@ -55,7 +56,7 @@ def lost_turns(command: str, consumed: Consumed, before: Total, after: Total) ->
     """Report what producers dropped, as far as that is news; return 1 for a gap or a loss, otherwise 0."""
     news = after.losses != before.losses
     if news:
-        print(f"evaltap {command}: {after}; `evaltap doctor` shows each producer", file=sys.stderr)
+        say(command, f"{after}; `evaltap doctor` shows each producer")
     return 1 if news or consumed.gaps else 0
 
 
@@ -125,7 +126,7 @@ def watching(
             status = "ALERT" if alert.began else "resolved"
             if is_silenced(rules, event.watch):
                 status = f"silenced, {status}"
-            print(f"evaltap {command}: {status} {summary(event)}{shown}", file=sys.stderr)
+            say(command, f"{status} {summary(event)}{shown}")
         outbox.add(found)
 
     watcher = Watcher(store, rules, report)
@@ -138,11 +139,11 @@ def otlp_outboxes(endpoint: str | None, store: Store, *, explanations: bool) -> 
         raise InputError("--explanations: only works with --scores-otlp; add it")
     if endpoint is None:
         return []
-    from evaltap.evaluator.pipeline.live.otlp import OtlpWriter, otlp_scores  # an optional package
+    from evaltap.evaluator.pipeline.live.otlp import otlp_scores  # an optional package
 
     scores = partial(otlp_scores, explained=text_redactor() if explanations else None)
     place = urlsplit(endpoint).netloc
-    return [Outbox(store, OtlpWriter(endpoint), place, scores, name="otlp_scores")]
+    return [Outbox(store, otlp_writer(endpoint), place, scores, name="otlp_scores")]
 
 
 def otlp_writer(endpoint: str) -> "OtlpWriter":

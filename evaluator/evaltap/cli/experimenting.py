@@ -137,9 +137,7 @@ def scorer_of(
         unknown_metrics="error",
         cost_class=None,
         concurrency=options.agent.concurrency,
-        threshold=options.threshold,
-        case_seconds=options.case_seconds,
-        allow_code=options.allow_code,
+        limits=options.limits,
         judges=options.judges,
     )
     return case_scorer(command, options.metrics, scoring, judges).scorer

@@ -6,6 +6,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from evaltap.cli.messages import say
 from evaltap.evaluator.ingest.landing.trace_progress import progress
 from evaltap.evaluator.ingest.sources.base import CaseSource
 from evaltap.evaluator.ingest.sources.local_log import LocalLogSource
@@ -121,10 +122,10 @@ def report_start_position(
     """
     known = stored_offsets(store)
     if begin == "oldest" and any(known.get(partition) for partition in source.bounds()):
-        print(
-            f"evaltap {command}: {store.path} has read this log before and continues there; --from oldest"
+        say(
+            command,
+            f"{store.path} has read this log before and continues there; --from oldest"
             " only applies to a new file",
-            file=sys.stderr,
         )
     gone: list[str] = []
     if not isinstance(parse_log_location(log), Path):
@@ -135,7 +136,7 @@ def report_start_position(
             continue
         if begin == "now" and end > 1:
             after = f"{end:,}: after the newest record (--from now)"
-            print(f"evaltap {command}: {begins} {after}", file=sys.stderr)
+            say(command, f"{begins} {after}")
         elif begin != "now" and start > 1:
             gone.append(f"{begins} {start:,}: older records were trimmed and never landed in it")
     return gone

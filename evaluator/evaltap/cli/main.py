@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 
 from evaltap.cli.declared import Kind, configure, described, options_of
+from evaltap.cli.interpreter import collecting_rarely
+from evaltap.cli.messages import say
 from evaltap.cli.parsing import CommandParser
 from evaltap.cli.settings import settings_in_effect
 from evaltap.cli.visible import visible_output
-from evaltap.evaluator.pipeline.batch.interpreter import collecting_rarely
 from evaltap.schemas.errors import ConfigurationError, EvaltapError, InputError
 
 COMMANDS = {
@@ -256,7 +257,7 @@ def _run(arguments: Sequence[str]) -> int:
         with nullcontext() if command in ("", *_WITHOUT_SETTINGS) else settings_in_effect():
             return _run_command(arguments, command)
     except ConfigurationError as error:  # from the settings
-        print(f"evaltap {command}: {error}", file=sys.stderr)
+        say(command, error)
         return error.exit_code
 
 
@@ -312,25 +313,25 @@ def _run_command(arguments: Sequence[str], command: str) -> int:
         sys.stdout.flush()  # here an error becomes a message
         return code
     except EvaltapError as error:
-        print(f"evaltap {command}: {error}", file=sys.stderr)
+        say(command, error)
         return error.exit_code
     except ModuleNotFoundError as error:
         missing = _missing_extra(error, command)
         if missing is None:
             raise
-        print(f"evaltap {command}: {missing}", file=sys.stderr)
+        say(command, missing)
         return 2
     except KeyboardInterrupt as error:
         detail = f"; {error}" if str(error) else ""
-        print(f"evaltap {command}: interrupted{detail}", file=sys.stderr)
+        say(command, f"interrupted{detail}")
         return 130
     except PermissionError as error:
         if error.filename is None:
             raise
-        print(
-            f"evaltap {command}: {error.filename}: not accessible to this user ({error.strerror}); check the"
+        say(
+            command,
+            f"{error.filename}: not accessible to this user ({error.strerror}); check the"
             " permissions of its folders",
-            file=sys.stderr,
         )
         return 2
     except Exception as error:
@@ -338,5 +339,5 @@ def _run_command(arguments: Sequence[str], command: str) -> int:
         trouble = _kafka_trouble(error) or _store_trouble(error)
         if trouble is None:
             raise
-        print(f"evaltap {command}: {trouble}", file=sys.stderr)
+        say(command, trouble)
         return trouble.exit_code

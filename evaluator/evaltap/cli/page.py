@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from evaltap.cli.listening import listening
+from evaltap.cli.messages import say
 from evaltap.cli.options.shared import ADDRESS
 from evaltap.cli.redaction import case_redactor
 from evaltap.cli.values import host_and_port
@@ -115,7 +116,7 @@ class LivePage:
 
     def _report_step(self, step: str) -> None:
         if sys.stderr.isatty():
-            print(f"evaltap {self._command}: summaries: {step}", file=sys.stderr)
+            say(self._command, f"summaries: {step}")
 
     def close(self) -> None:
         """Release the address."""
@@ -133,11 +134,7 @@ def print_link(command: str, address: str, host: str, code: str) -> None:
 
 def warn_without_tls(command: str) -> None:
     """Say that others can read what a page sends."""
-    print(
-        f"evaltap {command}: --insecure-http: anyone on this network can read what the page sends",
-        file=sys.stderr,
-        flush=True,
-    )
+    say(command, "--insecure-http: anyone on this network can read what the page sends")
 
 
 def open_in_browser(link: str) -> None:

@@ -1,18 +1,9 @@
-"""What commands print besides their result: progress on a terminal or once a minute, and the outcome."""
+"""Progress of commands: on a terminal, or once a minute."""
 
-import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-
-
-def print_outcome(data: Mapping[str, object], text: str, *, as_json: bool) -> None:
-    """Print the outcome of a command: as JSON on stdout for scripts, or as text on stderr."""
-    if as_json:
-        print(json.dumps(data, ensure_ascii=False))
-    else:
-        print(text, file=sys.stderr)
 
 
 class MinuteLine:

@@ -2,13 +2,13 @@
 
 import os
 import ssl
-import sys
 import threading
 from typing import Final
 
 import uvicorn
 
 from evaltap.cli.listening import listening
+from evaltap.cli.messages import say
 from evaltap.recorder import Recorder
 from evaltap.recorder.config import check_variables
 from evaltap.recorder.sources.collector import CollectorAccess, application
@@ -44,10 +44,10 @@ def close_recorder(command: str, recorder: Recorder) -> bool:
     """Write open turns and report the counts; return True when every turn is on the log."""
     complete = recorder.close(timeout_seconds=_RECORDER_SECONDS)
     counters = recorder.counters()
-    print(
-        f"evaltap {command}: {counted(counters.recorded, 'turn')} recorded, {counters.delivered:,} on the"
+    say(
+        command,
+        f"{counted(counters.recorded, 'turn')} recorded, {counters.delivered:,} on the"
         f" log, {sum(counters.dropped.values()):,} dropped",
-        file=sys.stderr,
     )
     return complete
 

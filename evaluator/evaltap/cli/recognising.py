@@ -14,7 +14,7 @@ from evaltap.evaluator.cases.datasets.shapes import is_dialogue, is_trajectory
 from evaltap.evaluator.store.file_type import is_database, is_log
 from evaltap.recorder.sources.claude_code import read_transcripts
 from evaltap.recorder.sources.otlp_files import ReadingReport, cases_of_items
-from evaltap.recorder.sources.sessions.formats import conversations_in
+from evaltap.recorder.sources.sessions import conversations_in
 from evaltap.recorder.sources.sessions.messages import Conversation, cases_of, objects, value_of
 from evaltap.recorder.sources.sessions.openhands import conversation_of, is_event
 from evaltap.recorder.sources.sessions.provider_messages import calls_in, messages_in

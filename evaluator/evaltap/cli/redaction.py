@@ -6,6 +6,7 @@ The recorder's settings are imported where a redactor is made, because they comp
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import orjson
 
@@ -14,6 +15,9 @@ from evaltap.recorder.privacy.pseudonyms import derived_key, random_key
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.formats.case import CaseData
 
+if TYPE_CHECKING:
+    from evaltap.recorder.privacy.redactor import PatternRedactor
+
 
 def case_redactor() -> Callable[[CaseData], CaseData]:
     """Return a function that redacts a case by the recorder's settings of this environment.
@@ -21,10 +25,8 @@ def case_redactor() -> Callable[[CaseData], CaseData]:
     With EVALTAP_REDACTION_KEY it produces the recorder's pseudonyms. Without it they are numbered within
     the case, `<email:000000000001>`: the same case gives the same bytes, and a number reveals nothing.
     """
-    from evaltap.recorder.config import RecorderConfig  # compiles all patterns
-
     secret = os.environ.get("EVALTAP_REDACTION_KEY")
-    redactor = RecorderConfig().redactor(redaction_key(None))
+    redactor = _redactor()
 
     def redact(case: CaseData) -> CaseData:
         before = orjson.dumps(case).decode()
@@ -70,10 +72,14 @@ def redaction_key(log: str | None) -> bytes:
 
 def report_redactor() -> Callable[[str], str]:
     """Return a function that redacts the texts of a report; raise InputError for unusable settings."""
+    redactor = _redactor()
+    return lambda text: str(redactor.value(text))
+
+
+def _redactor() -> "PatternRedactor":
     from evaltap.recorder.config import RecorderConfig  # compiles all patterns
 
-    redactor = RecorderConfig().redactor(redaction_key(None))
-    return lambda text: str(redactor.value(text))
+    return RecorderConfig().redactor(redaction_key(None))
 
 
 def told(redacted: bool) -> str:

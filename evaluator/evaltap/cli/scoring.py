@@ -2,12 +2,12 @@
 
 import os
 import re
-import sys
 from argparse import ArgumentTypeError
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from evaltap.cli.messages import say
 from evaltap.cli.options.score import SelectionOptions
 from evaltap.cli.options.shared import (
     JudgeOptions,
@@ -47,9 +47,7 @@ def judge_session(command: str, options: JudgeOptions) -> JudgeSession:
         BudgetLimits(usd, tokens, calls) if limited else None,
         {name: str(value) for name, value in given.items() if value},
     )
-    return JudgeSession(
-        settings, lambda text: print(f"evaltap {command}: {text}", file=sys.stderr, flush=True)
-    )
+    return JudgeSession(settings, lambda text: say(command, text))
 
 
 def read_references(options: ReferenceOptions | OtherReferenceOptions) -> References | None:
@@ -65,24 +63,24 @@ def report_ineffective_settings(
     """Report missing and ineffective settings of metrics; without `thresholds`, ignore thresholds."""
     for metric in metrics:
         if notes := surprises(metric, thresholds=thresholds):
-            print(f"evaltap {command}: {metric.metric_name}: {'; '.join(notes)}", file=sys.stderr)
+            say(command, f"{metric.metric_name}: {'; '.join(notes)}")
 
 
 def report_missing_references(command: str, cases: int, metrics: Sequence[EvalMetric]) -> None:
     """Report which metrics compared `cases` cases of files with an empty placeholder turn."""
     comparing = [metric.metric_name for metric in metrics if compares(metric)]
     if cases and comparing:
-        print(
-            f"evaltap {command}: {', '.join(comparing)} compared {counted(cases, 'case')} with an empty turn"
+        say(
+            command,
+            f"{', '.join(comparing)} compared {counted(cases, 'case')} with an empty turn"
             " because they have no reference (`conversation` next to `actualConversation`); add references,"
             " or use metrics that need none",
-            file=sys.stderr,
         )
 
 
 def report_joined(command: str, count: JoinCount) -> None:
     """Report how many cases had a reference."""
-    print(f"evaltap {command}: references: {count}", file=sys.stderr)
+    say(command, f"references: {count}")
 
 
 class ChosenMetrics(NamedTuple):
@@ -99,12 +97,12 @@ def case_scorer(
     metrics = read_metrics(path)
     if not metrics:
         raise InputError(f"{path}: contains no metrics; add at least one")
-    check_code(metrics, path, allowed=options.allow_code)
+    check_code(metrics, path, allowed=options.limits.allow_code)
     metrics = _with_thresholds(
-        metrics, {**thresholds_of_deepeval(command, metrics), **dict(options.threshold)}
+        metrics, {**thresholds_of_deepeval(command, metrics), **dict(options.limits.threshold)}
     )
     require_thresholds(metrics, path)
-    seconds = options.case_seconds
+    seconds = options.limits.case_seconds
     scorer = CaseScorer(
         metrics,
         services=judges.services(metrics),
@@ -128,7 +126,7 @@ def _of_cost(command: str, scorer: CaseScorer, allowed: Sequence[str]) -> Chosen
     if len(left_out) == len(names):
         raise InputError(f"{option}: no metric has this class; found {listed or 'none'}")
     if left_out:
-        print(f"evaltap {command}: skipped because of {option}: {listed}", file=sys.stderr)
+        say(command, f"skipped because of {option}: {listed}")
     kept = [i for i in range(len(names)) if i not in left_out]
     return ChosenMetrics(scorer.only(kept), tuple(names[i] for i in left_out))
 
@@ -150,7 +148,7 @@ def thresholds_of_deepeval(command: str, metrics: Sequence[EvalMetric]) -> dict[
             found[metric.metric_name] = share(text)
         except ArgumentTypeError as error:
             raise InputError(f"{variable}: {error}") from None
-        print(f"evaltap {command}: {metric.metric_name}: {variable}={text}", file=sys.stderr)
+        say(command, f"{metric.metric_name}: {variable}={text}")
     return found
 
 
@@ -195,4 +193,4 @@ def report_selection(command: str, selection: Selection | None) -> None:
     if selection.full:
         notes.append(f"stopped after {selection.items:,} (--items)")
     if notes:
-        print(f"evaltap {command}: {'; '.join(notes)}", file=sys.stderr)
+        say(command, "; ".join(notes))

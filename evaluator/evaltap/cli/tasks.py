@@ -1,7 +1,6 @@
 """`evaltap run --tasks`: make the cases and metrics of tasks, and run them one after the other."""
 
 import os
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import orjson
 
+from evaltap.cli.messages import say
 from evaltap.cli.options.run import RunOptions, TaskRunOptions
 from evaltap.evaluator.scoring.contract.judge import JudgeNotConfigured
 from evaltap.evaluator.scoring.judges.endpoint import judge_settings
@@ -112,10 +112,10 @@ def _report_skipped(name: str, made: TaskCases) -> None:
         return
     shown = "; ".join(made.problems[:SHOWN])
     more = ", ..." if len(made.problems) > SHOWN else ""
-    print(
-        f"evaltap run: {name}: {counted(len(made.problems), 'row')} left out, of"
+    say(
+        "run",
+        f"{name}: {counted(len(made.problems), 'row')} left out, of"
         f" {len(made.problems) + len(made.cases):,} ({shown}{more}); --strict stops instead",
-        file=sys.stderr,
     )
 
 
@@ -139,7 +139,7 @@ def _answerable(name: str, metrics: Sequence[EvalMetric]) -> list[EvalMetric]:
             for model in judge_models_of(metric):
                 judge_settings(model, os.environ)
         except JudgeNotConfigured as error:
-            print(f"evaltap run: {name}: without {metric.metric_name}: {error}", file=sys.stderr)
+            say("run", f"{name}: without {metric.metric_name}: {error}")
             continue
         kept.append(metric)
     return kept

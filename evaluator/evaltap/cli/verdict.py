@@ -1,12 +1,12 @@
 """The verdict at the end of a command: summary, reports, the worst cases, and the exit code."""
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from typing import Final
 
+from evaltap.cli.messages import say
 from evaltap.cli.options.shared import GuardOptions
 from evaltap.cli.redaction import told
 from evaltap.evaluator.cases.references import References
@@ -82,9 +82,7 @@ def write_reports(
         report = redacted(report, clean)
     for path in files:
         write_report(report, path)
-        print(
-            f"evaltap {command}: report written to {path}{told(clean is not None)}", file=sys.stderr
-        )
+        say(command, f"report written to {path}{told(clean is not None)}")
 
 
 def worst_differences(store: StoreReader, summary: Summary, scope: Scope) -> list[Difference]:
@@ -112,7 +110,7 @@ def guarded_exit(
         # A run that failed immediately was not a fast answer.
         latencies = [inf if use.run_failed else use.latency_ms for use in uses]
         found = latency_guard(latencies, guards.p95_ms, [use.weight for use in uses])
-        print(f"evaltap {command}: {found.message}", file=sys.stderr)
+        say(command, found.message)
         findings.append(found)
     return exit_code(
         summary, FailOn(guards.fail_on), findings, allow_crashes=guards.allow_agent_errors

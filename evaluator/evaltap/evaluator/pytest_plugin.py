@@ -108,9 +108,7 @@ def evaltap_score(request: pytest.FixtureRequest) -> "ScoreCase":
         settings = _settings(request.node) | named
         if metrics is not None:
             settings["metrics"] = metrics
-        from evaltap.evaluator.pytest_scoring import score_case
-
-        report = score_case(request.node, case, settings)
+        report = _score(request.node, case, settings)
         _decide(report, strict=_strict(request.config, settings))
         return report
 
@@ -139,25 +137,33 @@ def _scored(item: pytest.Item) -> "CaseReport | None":
     if _FIXTURE not in params:
         return None
     case = params[_FIXTURE]
-    from evaltap.evaluator.pytest_scoring import explanation, score_case
-
     live = _read(lambda: item.ihook.pytest_evaltap_case(item=item, case=case))
-    report = score_case(item, live or case, _settings(item))
+    report = _score(item, live or case, _settings(item))
     if report.status == "error":
-        pytest.fail(explanation(report), pytrace=False)
+        pytest.fail(_explained(report), pytrace=False)
     item.stash[_REPORT] = report
     return report
 
 
-def _decide(report: "CaseReport", *, strict: bool) -> None:
-    """Fail or skip the test that runs, or let it pass."""
+def _score(node: pytest.Item, case: "EvalCase | CaseData", settings: Settings) -> "CaseReport":
+    from evaltap.evaluator.pytest_scoring import score_case
+
+    return score_case(node, case, settings)
+
+
+def _explained(report: "CaseReport") -> str:
     from evaltap.evaluator.pytest_scoring import explanation
 
+    return explanation(report)
+
+
+def _decide(report: "CaseReport", *, strict: bool) -> None:
+    """Fail or skip the test that runs, or let it pass."""
     missing = any(cell.status == "not_evaluated" for cell in report.cells)
     if report.status in ("crashed", "failed", "error") or (missing and strict):
-        pytest.fail(explanation(report), pytrace=False)
+        pytest.fail(_explained(report), pytrace=False)
     if missing:
-        pytest.skip(explanation(report))
+        pytest.skip(_explained(report))
 
 
 def _settings(node: pytest.Item) -> Settings:

@@ -126,12 +126,11 @@ class Dialogue:
     def _played(self, scenario: ConversationScenario) -> PlayedUser:
         assert self.partners.user is not None  # otherwise the experiment was refused
         limit = scenario.max_allowed_invocations or MOST_TURNS
-        state = self.unit.state if self.partners.user_takes_state else None
         start = SimulationStart(
             self.unit.eval_id,
             scenario.model_copy(update={"max_allowed_invocations": limit}),
             self.unit.session_id,
-            state,
+            self.unit.state,
             self.unit.trial,
         )
         try:

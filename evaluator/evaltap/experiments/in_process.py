@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from evaltap.experiments.agents.base import Agent, Unit
+from evaltap.experiments.agents.base import Abilities, Agent, Unit
 from evaltap.experiments.agents.loading import agent_of, load_agent
 from evaltap.experiments.mocks.catalogue import catalogue
 from evaltap.experiments.partners import Partners, User, partners_of
@@ -16,9 +16,8 @@ from evaltap.experiments.plan import CaseSet, Plan, read_case, refuse
 from evaltap.experiments.process import AgentEnd
 from evaltap.experiments.pseudonyms import Inventions, restoring
 from evaltap.experiments.tool_calls import MockChoice
-from evaltap.experiments.worker import UnitEnd, Worker, WorkerSettings, config_for
+from evaltap.experiments.worker import UnitEnd, Worker, WorkerSettings, recorder_of
 from evaltap.recorder import MemorySink, Recorder
-from evaltap.recorder.delivery.redaction_key import configured_redactor
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.formats.case import CaseData
 
@@ -34,9 +33,8 @@ class AgentThread(AgentEnd):
         expected_agent: object = None,
     ) -> None:
         self.running, self.begun, self.has_ended = {}, set(), False
-        inventions, config = Inventions(), config_for(settings)
-        redactor = restoring(inventions, configured_redactor(config))
-        self._recorder = Recorder(config=config, redactor=redactor)
+        inventions = Inventions()
+        self._recorder, redactor = recorder_of(settings, inventions)
         self._partners = Partners()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name="evaltap-agents", daemon=True)
@@ -53,10 +51,10 @@ class AgentThread(AgentEnd):
             self.close()
             raise
         self.abilities = adapted.abilities
-        self._worker = Worker.of(
-            settings,
+        self._worker = Worker(
             adapted,
             self._recorder,
+            settings,
             inventions,
             partners=self._partners,
             redactor=redactor,
@@ -133,26 +131,17 @@ def run_case(
         (_user_of(user) if given.scenario else None),
         (expected_agent if given.refers else None),
     )
-    problems = tools.problems(cases, adapted.abilities)
-    if isinstance(played[0], User):
-        problems += played[0].problems(os.environ, has_budget=False)
-    if given.refers and expected_agent is None:
-        problems.append("its expected turns come from another agent; give expected_agent")
-    refuse(given.eval_id, problems)
+    _check(cases, adapted.abilities, tools, *played)
     unit = replace(Plan("", cases, 1, "", "").unit(given, 1, 1), run="")
-    policy = tools.policy([given])
+    settings = WorkerSettings(
+        turn_seconds=turn_seconds,
+        policy=tools.policy([given]),
+        tools=catalogue([given.recording]),
+    )
 
     async def ran() -> UnitEnd:
         partners = await partners_of(*played)
-        worker = Worker(
-            adapted,
-            recorder,
-            inventions,
-            turn_seconds=turn_seconds,
-            policy=policy,
-            tools=catalogue([given.recording]),
-            partners=partners,
-        )
+        worker = Worker(adapted, recorder, settings, inventions, partners=partners)
         try:
             return await worker.run(unit)
         finally:
@@ -167,6 +156,19 @@ def run_case(
     for planned in ("conversationScenario", "expectedRunnerEnabled"):
         found.pop(planned, None)
     return found | ({"conversation": list(end.expected)} if end.expected else {})
+
+
+def _check(
+    cases: CaseSet, abilities: Abilities, tools: MockChoice, user: object, expected_agent: object
+) -> None:
+    """Raise InputError that lists what keeps the case from being run."""
+    (given,) = cases.cases
+    problems = tools.problems(cases, abilities)
+    if isinstance(user, User):
+        problems += user.problems(os.environ, has_budget=False)
+    if given.refers and expected_agent is None:
+        problems.append("its expected turns come from another agent; give expected_agent")
+    refuse(given.eval_id, problems)
 
 
 def _user_of(user: object) -> object:

@@ -27,6 +27,7 @@ from evaltap.experiments.early_stop import Decision, Until
 from evaltap.experiments.plan import Plan
 from evaltap.experiments.process import AgentEnd
 from evaltap.experiments.units import (
+    NO_TURNS,
     UnitRow,
     UnitState,
     append_units,
@@ -204,9 +205,8 @@ class Experiment:
         lost = []
         for row in open_:
             turns = landed.get(row.key)
-            if self._tells_at_the_end and row.state == "begun":
-                turns = None
-            if turns and (turns.failed or turns.whole >= row.turn_count):
+            has_end = row.state == "ran" or not self._tells_at_the_end
+            if has_end and turns and (turns.failed or turns.whole >= row.turn_count):
                 self._is_recorded(row)
             else:
                 lost.append(row.key)
@@ -314,19 +314,18 @@ class Experiment:
         landed = landed_turns(self._store, [*self._ended])
         rows, forked, expected, now = [], [], {}, time.monotonic()
         for key, ended in list(self._ended.items()):
-            turns = landed.get(key)
-            wanted = ended.end.turns
-            arrived = turns.whole + turns.failed if turns else 0
+            turns = landed.get(key, NO_TURNS)
+            wanted, arrived = ended.end.turns, turns.whole + turns.failed
             if arrived < wanted and now - ended.at < ended.patience:
                 continue
             del self._ended[key]
             row = self._arrived(ended, arrived, wanted)
-            self.progress.spent_usd += ended.end.partners_usd + ((turns and turns.cost_usd) or 0.0)
+            self.progress.spent_usd += ended.end.partners_usd + (turns.cost_usd or 0.0)
             if ended.end.expected and row.state == "ran":
                 expected[key] = ended.end.expected
             if row.state == "forked":
-                forked += [key] if arrived == wanted else []
                 row = row._replace(state="ran" if row.turn_count else "forked")
+                forked += [key] * (arrived == wanted)
             rows.append(row)
         drop_last_turns(self._store, forked)
         append_units(self._store, [row for row in rows if row.state == "ran"], expected)

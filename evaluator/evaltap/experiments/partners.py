@@ -141,7 +141,6 @@ class Partners:
     """Those who take part in this process; close them at the end."""
 
     user: UserSimulator | None = None
-    user_takes_state: bool = False
     expected: RecordedAgent | None = None
     check: UserCheck | None = None
     held: ExitStack = field(default_factory=ExitStack)
@@ -161,7 +160,7 @@ async def partners_of(
     """
     problems: list[str] = []
     stack = ExitStack()
-    simulator, takes_state, second, check = None, False, None, None
+    simulator, second, check = None, None, None
     try:
         if isinstance(user, User) and not user.agent:
             with suppress(JudgeNotConfigured):  # told by `User.problems`
@@ -170,7 +169,6 @@ async def partners_of(
             named = user.agent if isinstance(user, User) else user
             playing = await _agent(named, "--user", stack)
             simulator = UserSimulator(playing, retries=BLANK_RETRIES)
-            takes_state = playing.abilities.state
             if not playing.abilities.context:
                 problems.append(
                     "--user: the agent takes no messages before the conversation, where the plan would stand"
@@ -192,7 +190,7 @@ async def partners_of(
         raise InputError("\n  ".join(problems))
     if isinstance(user, User) and user.check:
         check = UserCheck(stack.enter_context(user.judges(os.environ)))
-    return Partners(simulator, takes_state, second, check, stack)
+    return Partners(simulator, second, check, stack)
 
 
 async def _agent(agent: object, option: str, stack: ExitStack) -> RecordedAgent:

@@ -5,19 +5,19 @@ change.
 import hashlib
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import orjson
 
 from evaltap.evaluator.cases.references import References
 from evaltap.evaluator.cases.scenarios import drafted_scenario
 from evaltap.evaluator.scoring.results.runs import RunMetric
-from evaltap.experiments.agents.base import ChatMessage, Unit
+from evaltap.experiments.agents.base import ChatMessage, MetCase, Unit
 from evaltap.experiments.mocks.declared import DeclaredMock, declared_mocks
 from evaltap.experiments.mocks.policy import MockPolicy
-from evaltap.experiments.mocks.recorded import Recording, recording_of
+from evaltap.experiments.mocks.recorded import recording_of
 from evaltap.experiments.partners import MOST_TURNS
 from evaltap.experiments.service.simulation import scenario_problem
 from evaltap.recorder.privacy.redactor import Redactor
@@ -30,38 +30,19 @@ LONGEST_SHOWN: Final = 20
 """Problems that are listed; the others are counted."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunCase:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunCase(MetCase):
     """A case of the set as the agent meets it, and what is expected of it."""
 
     eval_id: str
-    turns: tuple[str, ...]
-    context: tuple[ChatMessage, ...]
-    state: Mapping[str, Any] | None
-    app_name: str
-    user_id: str
     expected: tuple[CaseData, ...]
     """The turns of `conversation`, or of a recorded case without one, which then is its own reference."""
     has_reference: bool
     digest: str
-    recording: Recording = ()
-    """The recorded tool calls, turn by turn."""
-    mocks: tuple[tuple[DeclaredMock, ...], ...] = ()
-    """The mocks that the case declares, turn by turn."""
     is_recorded: bool = False
     """Whether it comes from production, whose tools must not run by accident."""
     is_bare: bool = False
     """Whether only the user's messages are known of it, and no results of tools."""
-    scenario: CaseData | None = None
-    """The plan of a simulated user, in place of `turns`."""
-    expects: bool = False
-    """Whether another agent gives the expected turns."""
-    expected_mocks: tuple[tuple[DeclaredMock, ...], ...] = ()
-    """The mocks for that agent, turn by turn."""
-    every_turn: tuple[DeclaredMock, ...] = ()
-    """The mocks that the case declares for every turn."""
-    expected_every_turn: tuple[DeclaredMock, ...] = ()
-    """Those for the agent that gives the expected turns."""
 
     @property
     def declares_mocks(self) -> bool:
@@ -194,21 +175,17 @@ def _case(eval_id: str, data: CaseData, problems: list[str]) -> RunCase:
     expects = bool(data.get("expectedRunnerEnabled"))
     if not given and scenario is None:
         problems.append(f"{eval_id}: has no turns in conversation or actualConversation")
-    said = []
-    for number, turn in enumerate(given, 1):
-        text, problem = _said(turn)
-        problems += [f"{eval_id}: turn {number} {problem}"] if problem else []
-        said.append(text)
-    describes = any(_says_what_is_expected(one) for one in given if one)
+    expected = tuple(filter(None, given))
+    describes = any(map(_says_what_is_expected, expected))
     session = data.get("sessionInput") or {}
     return RunCase(
         eval_id=eval_id,
-        turns=tuple(said),
+        turns=tuple(_texts(given, eval_id, problems)),
         context=tuple(_context(data, recorded, problems, eval_id)),
         state=session.get("state"),
         app_name=session.get("appName") or "",
         user_id=session.get("userId") or "",
-        expected=() if expects else tuple(one for one in given if one),
+        expected=() if expects else expected,
         has_reference=expects or describes,
         digest=_digest(data),
         recording=recording_of(data),
@@ -221,6 +198,14 @@ def _case(eval_id: str, data: CaseData, problems: list[str]) -> RunCase:
         every_turn=tuple(declared_mocks(data, eval_id, problems)),
         expected_every_turn=tuple(declared_mocks(data, eval_id, problems, "expected")),
     )
+
+
+def _texts(turns: Sequence[CaseData | None], eval_id: str, problems: list[str]) -> Iterator[str]:
+    """Yield what the user says in each turn, and add why that is not known."""
+    for number, turn in enumerate(turns, 1):
+        text, problem = _said(turn)
+        problems += [f"{eval_id}: turn {number} {problem}"] if problem else []
+        yield text
 
 
 def _mocks(
@@ -299,23 +284,12 @@ class Plan:
     def unit(self, case: RunCase, trial: int, attempt: int) -> Unit:
         """Return a unit; the label of its recording is unlike that of any other attempt."""
         return Unit(
-            eval_set_id=self.cases.name,
-            eval_id=case.eval_id,
-            trial=trial,
-            attempt=attempt,
-            run=run_label(self.experiment_id, trial, attempt),
-            turns=case.turns,
-            context=case.context,
-            state=case.state,
-            app_name=case.app_name,
-            user_id=case.user_id,
-            recording=case.recording,
-            mocks=case.mocks,
-            expected_mocks=case.expected_mocks,
-            every_turn=case.every_turn,
-            expected_every_turn=case.expected_every_turn,
-            scenario=case.scenario,
-            expects=case.expects,
+            self.cases.name,
+            case.eval_id,
+            trial,
+            attempt,
+            run_label(self.experiment_id, trial, attempt),
+            **{one.name: getattr(case, one.name) for one in fields(MetCase)},
         )
 
 

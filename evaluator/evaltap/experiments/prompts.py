@@ -151,6 +151,7 @@ def improve(
     limits, best_prompts = limits or Limits(), dict(prompts)
     writer = judge_from(None, os.environ) if writer is None else writer
     bench = _Bench(metrics, agent, runs, concurrency, services)
+    search = _Search(bench, validation, writer, limits)
     best = baseline = bench.run(validation, best_prompts)[0]
     if baseline.invalid:
         raise InputError(
@@ -165,29 +166,16 @@ def improve(
         if not losses:
             stopped_by = "nothing_failed"
             break
-        asking = _Writer(writer, len(rounds))
         try:
-            asked = losses[: limits.losses]
-            advice = [one for loss in asked for one in asking.advice(best_prompts, loss)]
-            candidate, rejected = asking.rewritten(best_prompts, advice)
+            tried = search.round(len(rounds) + 1, best_prompts, best, score, losses)
         except JudgeError as error:
             stopped_by, problem = "writer", f"{type(error).__name__}: {error}"
             break
-        has_changed = candidate != best_prompts
-        found = bench.run(validation, candidate)[0] if has_changed else None
-        accepted = (
-            found is not None and not found.invalid and found.score - best.score > limits.min_gain
-        )
-        rounds.append(
-            Round(
-                len(rounds) + 1, score, losses, tuple(advice), candidate, rejected, found, accepted
-            )
-        )
-        report(rounds[-1])
-        if accepted and found is not None:
-            best_prompts, best, waited, known = candidate, found, 0, None
-        else:
-            waited += 1
+        rounds.append(tried)
+        report(tried)
+        waited += 1
+        if tried.accepted and tried.validation is not None:
+            best_prompts, best, waited, known = dict(tried.candidate), tried.validation, 0, None
         stopped_by = _stop(best, limits, len(rounds), waited)
     return Improved(best_prompts, baseline, best, tuple(rounds), stopped_by, problem)
 
@@ -240,6 +228,37 @@ def _loss(store: Store, set_name: str, eval_id: str) -> Loss:
     reasons = [f"{metric}: {reason}" for metric, reason in store.rows(_REASONS, given)]
     talk = [f"user: {user}\nagent: {final}" for user, final in store.rows(_TALK, given)]
     return Loss(eval_id, tuple(reasons), "\n".join(talk))
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """Asks for better prompts, and tries them."""
+
+    bench: _Bench
+    validation: str | Path
+    writer: Judge
+    limits: Limits
+
+    def round(
+        self,
+        number: int,
+        prompts: Mapping[str, str],
+        best: PromptScore,
+        train: PromptScore,
+        losses: tuple[Loss, ...],
+    ) -> Round:
+        """Return what became of the prompts that were best so far; raise JudgeError without an answer."""
+        asking = _Writer(self.writer, number - 1)
+        asked = losses[: self.limits.losses]
+        advice = tuple(one for loss in asked for one in asking.advice(prompts, loss))
+        candidate, rejected = asking.rewritten(prompts, advice)
+        found = self.bench.run(self.validation, candidate)[0] if candidate != prompts else None
+        accepted = (
+            found is not None
+            and not found.invalid
+            and found.score - best.score > self.limits.min_gain
+        )
+        return Round(number, train, losses, advice, candidate, rejected, found, accepted)
 
 
 @dataclass(frozen=True, slots=True)

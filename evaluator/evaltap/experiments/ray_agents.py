@@ -17,17 +17,16 @@ from evaltap.evaluator.pipeline.batch.ray_cluster import RayCluster, readable
 from evaltap.experiments.agents.base import Abilities, Agent, Unit
 from evaltap.experiments.partners import Partners
 from evaltap.experiments.process import START_SECONDS, AgentEnd
-from evaltap.experiments.pseudonyms import Inventions, restoring
+from evaltap.experiments.pseudonyms import Inventions
 from evaltap.experiments.worker import (
     UnitEnd,
     Worker,
     WorkerSettings,
     cast_of,
-    config_for,
+    recorder_of,
     unit_of,
 )
-from evaltap.recorder import LocalLogSink, Recorder
-from evaltap.recorder.delivery.redaction_key import configured_redactor
+from evaltap.recorder import LocalLogSink
 from evaltap.schemas.errors import EvaltapError, InputError
 from evaltap.schemas.wire.record import WireRecord
 
@@ -166,9 +165,7 @@ class _Actor:
         sys.path.insert(0, folder)
         self._settings = WorkerSettings.of(settings)
         self._sink, self._inventions = _Kept(), Inventions()
-        config = config_for(self._settings)
-        self._redactor = restoring(self._inventions, configured_redactor(config))
-        self._recorder = Recorder(config=config, sink=self._sink, redactor=self._redactor)
+        self._recorder, self._redactor = recorder_of(self._settings, self._inventions, self._sink)
         self._room = asyncio.Semaphore(concurrency)
         self._making = asyncio.Lock()
         self._agent: Agent | None = None
@@ -188,10 +185,10 @@ class _Actor:
         async with self._making:
             if self._worker is None:
                 self._agent, self._partners = await cast_of(self._settings, self._recorder)
-                self._worker = Worker.of(
-                    self._settings,
+                self._worker = Worker(
                     self._agent,
                     self._recorder,
+                    self._settings,
                     self._inventions,
                     partners=self._partners,
                     redactor=self._redactor,

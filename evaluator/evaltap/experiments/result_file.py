@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from evaltap.evaluator.cases.identity import CaseKey
-from evaltap.evaluator.ingest.landing.cases import assembled
-from evaltap.evaluator.ingest.landing.documents import DocumentReader
+from evaltap.evaluator.ingest.landing.cases import DocumentReader, assembled
 from evaltap.evaluator.scoring.contract.context import Status, TurnScore
 from evaltap.evaluator.scoring.evaluate import case_result
 from evaltap.evaluator.scoring.results.result_file import FAILED, eval_set_result, result_path

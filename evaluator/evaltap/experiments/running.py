@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -300,57 +301,60 @@ def run_experiment(
     config = request.configuration(metrics)
     plan = planned(request, store, config)
     output = Path(tempfile.gettempdir()) / f"evaltap-{plan.experiment_id}-{os.getpid()}.txt"
-    settings = request.settings
-    worker = request.worker(log)
-    problems: list[str] = []
-    process: AgentEnd | None = None
+    begin = partial(start, request.worker(log), output)
     try:
-        process = start(worker, output)
-    except InputError as error:
-        problems.append(str(error))
-    try:
-        abilities = process.abilities if process else None
-        refuse(
-            "the experiment",
-            [
-                *problems,
-                *problems_of(request.cases, scorer, abilities, environ),
-                *request.partner_problems(environ),
-                *request.tools.problems(request.cases, abilities),
-            ],
-        )
-        assert process is not None  # otherwise there was a problem
-        units.start(store, plan, config)
-        experiment = Experiment(
-            store,
-            plan,
-            scorer,
-            settings,
-            references=references,
-            log=log,
-            tells_at_the_end=request.policy is not None
-            or request.has_users
-            or bool(request.reference),
-            report=report,
-        )
+        with _checked_agent(request, scorer, environ, begin) as process:
+            units.start(store, plan, config)
+            experiment = Experiment(
+                store,
+                plan,
+                scorer,
+                request.settings,
+                references=references,
+                log=log,
+                tells_at_the_end=request.policy is not None
+                or request.has_users
+                or bool(request.reference),
+                report=report,
+            )
         began = time.monotonic()
         with stopping(experiment):
-            progress = experiment.run(process, lambda: start(worker, output))
-        process = None
+            progress = experiment.run(process, begin)
         seconds = time.monotonic() - began
     finally:
-        if process is not None:
-            process.close()
-        _forget(output)
+        output.unlink(missing_ok=True)
     digests = {one.metric.metric_name: one.digest for one in metrics}
     order = [one.eval_id for one in request.cases.cases]
     outcome = read_outcome(store, plan.experiment_id, digests, order)
     return Finished(plan, outcome, progress, seconds)
 
 
-def _forget(output: Path) -> None:
-    """Delete what the agent printed."""
-    output.unlink(missing_ok=True)
+@contextmanager
+def _checked_agent(
+    request: Request,
+    scorer: CaseScorer,
+    environ: Mapping[str, str],
+    begin: Callable[[], AgentEnd],
+) -> Iterator[AgentEnd]:
+    """Start the agent, and end it if the block fails; raise InputError that lists all that is wrong."""
+    problems: list[str] = []
+    process: AgentEnd | None = None
+    try:
+        try:
+            process = begin()
+        except InputError as error:
+            problems.append(str(error))
+        abilities = process.abilities if process else None
+        problems += problems_of(request.cases, scorer, abilities, environ)
+        problems += request.partner_problems(environ)
+        problems += request.tools.problems(request.cases, abilities)
+        refuse("the experiment", problems)
+        assert process is not None  # otherwise there was a problem
+        yield process
+    except BaseException:
+        if process is not None:
+            process.close()
+        raise
 
 
 def listed(names: Sequence[str], most: int = 5) -> str:

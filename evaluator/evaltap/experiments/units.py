@@ -193,6 +193,9 @@ class LandedTurns(NamedTuple):
     latency_ms: float | None
 
 
+NO_TURNS: Final = LandedTurns(0, 0, None, None)
+
+
 def landed_turns(store: StoreReader, keys: Sequence[CaseKey]) -> dict[CaseKey, LandedTurns]:
     """Return how many turns of each case have landed."""
     rows = store.rows(_TURNS, named(keys))

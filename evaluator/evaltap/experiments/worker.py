@@ -34,7 +34,7 @@ from evaltap.experiments.mocks.recorded import RecordedCall
 from evaltap.experiments.mocks.tape import Tape
 from evaltap.experiments.partners import Partners, User, partners_of
 from evaltap.experiments.pseudonyms import Inventions, restoring
-from evaltap.recorder import Recorder, RecorderConfig
+from evaltap.recorder import Recorder, RecorderConfig, Sink
 from evaltap.recorder.answering import TOOL_ANSWERS, ToolMiss
 from evaltap.recorder.delivery.redaction_key import configured_redactor
 from evaltap.recorder.privacy.redactor import Redactor
@@ -148,55 +148,26 @@ class Worker:
         self,
         agent: Agent,
         recorder: Recorder,
+        settings: "WorkerSettings",
         inventions: Inventions | None = None,
         *,
-        turn_seconds: float,
-        policy: MockPolicy | None = None,
-        tools: Sequence[dict[str, Any]] = (),
-        pace: Pace | None = None,
         partners: Partners | None = None,
         redactor: Redactor | None = None,
     ) -> None:
+        self._agent = agent
+        self._recorder = recorder
+        self._policy, self._tools = settings.policy, settings.tools
+        self._turn_seconds = settings.turn_seconds
+        self._pace = Pace(settings.turns_per_minute)
+        self._inventions = inventions or Inventions()
         self._partners = partners or Partners()
         self._redactor = redactor
         """For the turns of the agent that gives the expected ones."""
-        self._pace = pace or Pace()
-        self._policy, self._tools = policy, tools
-        self._agent = agent
-        self._recorder = recorder
-        self._inventions = inventions or Inventions()
-        self._turn_seconds = turn_seconds
-
-    @classmethod
-    def of(
-        cls,
-        settings: "WorkerSettings",
-        agent: Agent,
-        recorder: Recorder,
-        inventions: Inventions | None = None,
-        *,
-        partners: Partners | None = None,
-        redactor: Redactor | None = None,
-    ) -> "Worker":
-        """Return the worker of some settings."""
-        return cls(
-            agent,
-            recorder,
-            inventions,
-            turn_seconds=settings.turn_seconds,
-            policy=settings.policy,
-            tools=settings.tools,
-            pace=Pace(settings.turns_per_minute),
-            partners=partners,
-            redactor=redactor,
-        )
 
     async def run(self, unit: Unit) -> UnitEnd:
         """Run the agent on a case, turn by turn, until one fails; never raises what the agent raises."""
         unit = self._inventions.filled(unit)
-        began, conversation, turns = time.monotonic(), Conversation(unit), 0
-        state: EndState = "ended"
-        reason = ""
+        began, conversation = time.monotonic(), Conversation(unit)
         tape, dialogue = _tape(unit, self._policy, self._tools), self._dialogue(unit)
         answers = TOOL_ANSWERS.set(tape)
         with self._recorder.run_labels(
@@ -207,58 +178,67 @@ class Worker:
             eval_id=unit.eval_id,
             app_name=unit.app_name,
         ):
-            try:
-                await dialogue.start()
-                async with self._agent.session(unit) as session:
-                    answer: str | None = ""
-                    while (user := await dialogue.next(answer or "")) is not None:
-                        turns += 1
-                        asked = conversation.ask(user)
-                        if tape is not None:
-                            tape.begin()
-                        await self._pace.turn()
-                        answer = await self._answer(session, asked)
-                        self._pace.succeeded()
-                        if tape is not None:
-                            tape.end()
-                        conversation.answered(answer)
-                        if tape is not None and tape.has_left:
-                            break
-                await dialogue.finish()
-            except PartnerError as error:
-                state, reason, dialogue.ended_by = "invalid", str(error), error.ended_by
-            except ToolMiss as miss:
-                state, reason = "missed", str(miss)
-            except (Exception, asyncio.CancelledError, SystemExit, KeyboardInterrupt) as error:
-                state, reason = "crashed", _said(error)
-                # What the agent or its framework made of a miss is its words for it.
-                if tape is not None and tape.missed:
-                    state, reason = "missed", str(tape.missed[0])
-                elif is_refusal(error):
-                    self._pace.refused(error)
-                    state = "refused"
+            state, reason = await self._ended(conversation, dialogue, tape)
         TOOL_ANSWERS.reset(answers)
         await dialogue.close()
         if tape is not None and state != "ended" and tape.turns:
             with suppress(ToolMiss):
                 tape.end()
-        seconds = time.monotonic() - began
-        mocks = None if tape is None else self._inventions.restore(tape.data())
-        reason = self._inventions.restore(reason)
         if unit.scenario is not None and state in _ENDS:
             dialogue.ended_by = _ENDS[state]
         return UnitEnd(
             run=unit.run,
             eval_id=unit.eval_id,
             state=state,
-            reason=reason,
-            turns=turns,
-            seconds=seconds,
-            mocks=mocks,
+            reason=self._inventions.restore(reason),
+            turns=conversation.turns,
+            seconds=time.monotonic() - began,
+            mocks=None if tape is None else self._inventions.restore(tape.data()),
             ended_by=dialogue.ended_by,
             expected=dialogue.expected,
             partners_usd=dialogue.cost_usd,
         )
+
+    async def _ended(
+        self, conversation: Conversation, dialogue: Dialogue, tape: Tape | None
+    ) -> tuple[EndState, str]:
+        """Carry on the conversation; return how it ended, and why."""
+        try:
+            await dialogue.start()
+            await self._talk(conversation, dialogue, tape)
+            await dialogue.finish()
+        except PartnerError as error:
+            dialogue.ended_by = error.ended_by
+            return "invalid", str(error)
+        except ToolMiss as miss:
+            return "missed", str(miss)
+        except (Exception, asyncio.CancelledError, SystemExit, KeyboardInterrupt) as error:
+            # What the agent or its framework made of a miss is its words for it.
+            if tape is not None and tape.missed:
+                return "missed", str(tape.missed[0])
+            if not is_refusal(error):
+                return "crashed", _said(error)
+            self._pace.refused(error)
+            return "refused", _said(error)
+        return "ended", ""
+
+    async def _talk(
+        self, conversation: Conversation, dialogue: Dialogue, tape: Tape | None
+    ) -> None:
+        answer: str | None = ""
+        async with self._agent.session(conversation.unit) as session:
+            while (user := await dialogue.next(answer or "")) is not None:
+                asked = conversation.ask(user)
+                if tape is not None:
+                    tape.begin()
+                await self._pace.turn()
+                answer = await self._answer(session, asked)
+                self._pace.succeeded()
+                if tape is not None:
+                    tape.end()
+                conversation.answered(answer)
+                if tape is not None and tape.has_left:
+                    return
 
     def _dialogue(self, unit: Unit) -> Dialogue:
         tape = None
@@ -308,10 +288,10 @@ def _said(error: BaseException) -> str:
 class WorkerSettings:
     """What the process of the agent is told first."""
 
-    agent: str
-    log: str
-    version: str
-    turn_seconds: float
+    agent: str = ""
+    log: str = ""
+    version: str = ""
+    turn_seconds: float = 300.0
     concurrency: int = 8
     request: Any = None  # JSON: the template of what an HTTP endpoint is sent
     result: str = ""
@@ -355,22 +335,27 @@ def config_for(settings: WorkerSettings) -> RecorderConfig:
     )
 
 
+def recorder_of(
+    settings: WorkerSettings, inventions: Inventions, sink: Sink | None = None
+) -> tuple[Recorder, Redactor]:
+    """Return the recorder of an experiment, and its redactor, which knows what was invented."""
+    config = config_for(settings)
+    redactor = restoring(inventions, configured_redactor(config))
+    return Recorder(config=config, sink=sink, redactor=redactor), redactor
+
+
 EXPERIMENT: Final = "experiment"
 """The environment of recorded turns that an experiment ran."""
 
 
 async def serve(settings: WorkerSettings, read: BinaryIO, write: Callable[..., None]) -> None:
     """Run the units that arrive until the pipe ends; say what becomes of each."""
-    inventions, config = Inventions(), config_for(settings)
-    redactor = restoring(inventions, configured_redactor(config))
-    recorder = Recorder(config=config, redactor=redactor)
-    partners = Partners()
+    inventions, partners = Inventions(), Partners()
+    recorder, redactor = recorder_of(settings, inventions)
     try:
         agent, partners = await cast_of(settings, recorder)
         write({"ready": agent.abilities})
-        worker = Worker.of(
-            settings, agent, recorder, inventions, partners=partners, redactor=redactor
-        )
+        worker = Worker(agent, recorder, settings, inventions, partners=partners, redactor=redactor)
         units = _units(read, lambda: _end_orphaned(recorder))
         say = _together(write)
 

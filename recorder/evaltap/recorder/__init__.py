@@ -11,9 +11,8 @@ if TYPE_CHECKING:
     from evaltap.recorder.config import RecorderConfig
     from evaltap.recorder.delivery.case_ids import IdResolver, RunFacts
     from evaltap.recorder.delivery.counters import Counters
-    from evaltap.recorder.delivery.sinks.base import Sink, SinkError
+    from evaltap.recorder.delivery.sinks.base import MemorySink, Sink, SinkError
     from evaltap.recorder.delivery.sinks.local_log import LocalLogSink
-    from evaltap.recorder.delivery.sinks.memory import MemorySink
     from evaltap.recorder.diagnostics import Diagnostic, Sight, diagnose, look_around
     from evaltap.recorder.privacy.policy import FieldPolicy
     from evaltap.recorder.privacy.redacted_values import RedactionReport
@@ -27,9 +26,8 @@ _EXPORTS = {
     "config": ("RecorderConfig",),
     "delivery.case_ids": ("IdResolver", "RunFacts"),
     "delivery.counters": ("Counters",),
-    "delivery.sinks.base": ("Sink", "SinkError"),
+    "delivery.sinks.base": ("MemorySink", "Sink", "SinkError"),
     "delivery.sinks.local_log": ("LocalLogSink",),
-    "delivery.sinks.memory": ("MemorySink",),
     "diagnostics": ("Diagnostic", "Sight", "diagnose", "look_around"),
     "privacy.policy": ("FieldPolicy",),
     "privacy.redacted_values": ("RedactionReport",),

@@ -6,7 +6,7 @@ Call `diagnose()` in the agent's process after tracing is set up, and print the 
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from importlib import metadata
@@ -247,29 +247,23 @@ def _settings(variables: Mapping[str, str]) -> list[Diagnostic]:
         for name, meant in unknown.items()
     )
     config = RecorderConfig()
-    if config.disabled:
-        diagnostics.append(
-            Diagnostic(
-                "EVALTAP_DISABLED", "nothing is recorded", "problem", "unset EVALTAP_DISABLED"
-            )
-        )
-    if config.sample_rate < 1:
-        diagnostics.append(
-            Diagnostic(
-                "EVALTAP_SAMPLE_RATE", f"records {config.sample_rate:.1%} of the sessions", "note"
-            )
-        )
-    if not config.redaction:
-        diagnostics.append(
-            Diagnostic(
-                "EVALTAP_REDACTION",
-                "is off: personal data and secrets are written unredacted",
-                "note",
-            )
-        )
+    diagnostics += _effects(config)
     if config.log is not None:
         diagnostics += log_diagnostics(config.log, config.log_max_bytes)
     return diagnostics
+
+
+def _effects(config: RecorderConfig) -> Iterator[Diagnostic]:
+    """Yield which settings keep turns, or their redaction, from being recorded."""
+    if config.disabled:
+        remedy = "unset EVALTAP_DISABLED"
+        yield Diagnostic("EVALTAP_DISABLED", "nothing is recorded", "problem", remedy)
+    if config.sample_rate < 1:
+        recorded = f"records {config.sample_rate:.1%} of the sessions"
+        yield Diagnostic("EVALTAP_SAMPLE_RATE", recorded, "note")
+    if not config.redaction:
+        off = "is off: personal data and secrets are written unredacted"
+        yield Diagnostic("EVALTAP_REDACTION", off, "note")
 
 
 def log_diagnostics(log: str, max_bytes: int) -> list[Diagnostic]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 from urllib.parse import unquote_to_bytes
 
-from evaltap.recorder.payload import name, text
+from evaltap.recorder.copying import name, text
 from evaltap.schemas.data import JsonObject
 
 Kind = Literal["image", "audio", "video", "file"]

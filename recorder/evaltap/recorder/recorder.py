@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Self
 
 from evaltap.recorder.config import RecorderConfig, configured, with_absolute_log
+from evaltap.recorder.copying import name as named
+from evaltap.recorder.copying import number, text, truth
 from evaltap.recorder.delivery.case_ids import CaseIds, IdResolver
 from evaltap.recorder.delivery.counters import Counters
 from evaltap.recorder.delivery.pipeline import pipeline_for
 from evaltap.recorder.delivery.sinks.base import Sink
 from evaltap.recorder.observation import Observation, RunLabels
-from evaltap.recorder.payload import name as named
-from evaltap.recorder.payload import number, text, truth
 from evaltap.recorder.privacy.redactor import Redactor
 from evaltap.recorder.protocols import ItemSource
 from evaltap.recorder.run import LABELS

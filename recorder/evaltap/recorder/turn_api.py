@@ -19,10 +19,10 @@ from typing import Any, TypeVar, cast
 
 from evaltap.recorder.answering import RUN, TOOL_ANSWERS
 from evaltap.recorder.conventions.media_shapes import media_in
+from evaltap.recorder.copying import name as named
 from evaltap.recorder.faults import Guard
 from evaltap.recorder.media import MAX_PARTS, MediaPart, media
 from evaltap.recorder.observation import UNSEEN, Origin, failure_of
-from evaltap.recorder.payload import name as named
 from evaltap.recorder.protocols import Recording
 from evaltap.recorder.run import ObservedRun
 from evaltap.schemas.data import JsonObject

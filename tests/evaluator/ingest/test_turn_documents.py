@@ -8,8 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaltap.evaluator.ingest.landing.cases import landed_cases
-from evaltap.evaluator.ingest.landing.documents import FIRST_TURNS, DocumentReader, LandedTurns
+from evaltap.evaluator.ingest.landing.cases import (
+    FIRST_TURNS,
+    DocumentReader,
+    LandedTurns,
+    landed_cases,
+)
 from evaltap.evaluator.ingest.landing.lander import Lander
 from evaltap.evaluator.ingest.sources.base import Partition, SourceBatch, SourceRecord
 from evaltap.evaluator.store.database import Store

@@ -5,9 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from evaltap.recorder.assembly.assembler import Assembler
-from evaltap.recorder.delivery.snapshot import snapshot
-from evaltap.recorder.observation import Observation, RunStarted, ToolCalled, ToolReturned
-from evaltap.recorder.payload import thaw
+from evaltap.recorder.copying import thaw
+from evaltap.recorder.observation import Observation, RunStarted, ToolCalled, ToolReturned, snapshot
 from evaltap.recorder.protocols import ItemSource
 
 LATER_NS = 4_000_000_000_000_000_000

@@ -13,7 +13,7 @@ from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient
 from evaltap.experiments.agents.base import Unit
 from evaltap.experiments.agents.functions import FactoryAgent
 from evaltap.experiments.agents.loading import agent_of
-from evaltap.experiments.worker import UnitEnd, Worker
+from evaltap.experiments.worker import UnitEnd, Worker, WorkerSettings
 from evaltap.recorder import MemorySink, Recorder
 from evaltap.recorder.observation import ContextMessage, Observation, RunStarted, UserMessage
 from plugin_drivers import (
@@ -89,7 +89,7 @@ class Runs:
             agent = agent_of(found, self.recorder)
             if isinstance(agent, FactoryAgent):
                 await agent.look()
-            worker = Worker(agent, self.recorder, turn_seconds=turn_seconds)
+            worker = Worker(agent, self.recorder, WorkerSettings(turn_seconds=turn_seconds))
             return [*await asyncio.gather(*(worker.run(unit) for unit in units))]
 
         return asyncio.run(all_of_them())

@@ -1,8 +1,8 @@
 """`evaltap attack`: try prompt injections on a judge and report how many succeed."""
 
-import json
 from pathlib import Path
 
+from evaltap.cli.messages import print_json
 from evaltap.cli.options.score import AttackOptions
 from evaltap.cli.progress import progress
 from evaltap.cli.scoring import judge_session
@@ -34,7 +34,7 @@ def run(options: AttackOptions) -> int:
         )
     code = exit_code(found, options.max_flip_rate)
     if options.json:
-        print(json.dumps(outcome_data(found, name, code), ensure_ascii=False))
+        print_json(outcome_data(found, name, code))
     else:
         print_outcome(found, name)
     return code

@@ -1,12 +1,12 @@
 """`evaltap calibrate`: compare a judge's verdicts with human labels."""
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.table import Table
 from rich.text import Text
 
+from evaltap.cli.messages import print_json
 from evaltap.cli.options.score import CalibrateOptions
 from evaltap.cli.progress import progress
 from evaltap.cli.scoring import case_scorer, judge_session
@@ -57,7 +57,7 @@ def run(options: CalibrateOptions) -> int:
     code = max(_EXIT_CODES[one.calibration.trust] for one in found)
     if options.json:
         rows = [calibration_data(one) for one in found]
-        print(json.dumps({"calibrations": rows, "exit_code": code}, ensure_ascii=False))
+        print_json({"calibrations": rows, "exit_code": code})
     else:
         _print(found)
     return code

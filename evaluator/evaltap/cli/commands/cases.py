@@ -1,8 +1,6 @@
 """`evaltap cases`: list the landed cases that match a filter, as a table."""
 
-import json
-import sys
-
+from evaltap.cli.messages import print_json, say
 from evaltap.cli.options.inspect import CasesOptions
 from evaltap.cli.stores import choice_of, open_stores
 from evaltap.evaluator.analysis.filters.listing import list_page
@@ -20,11 +18,11 @@ def run(options: CasesOptions) -> int:
         found = list_page(store, choice, options.limit)
         unknown = [] if found.matched else [*unknown_values(store, choice.filter)]
     if options.json:
-        print(json.dumps([case.data() for case in found.cases], ensure_ascii=False))
+        print_json([case.data() for case in found.cases])
         return 0
     print_cases(found, console())
     if not found.matched:
         fits = f"no case matches {choice.text}" if choice else "no case has landed yet"
         fits = "; ".join([fits, *unknown])
-        print(f"evaltap cases: {options.db}: {fits}", file=sys.stderr)
+        say("cases", f"{options.db}: {fits}")
     return 0

@@ -3,10 +3,10 @@
 import ipaddress
 import os
 import signal
-import sys
 from typing import Any
 
 from evaltap.cli.listening import listening, tls_context
+from evaltap.cli.messages import say
 from evaltap.cli.options.record import CollectOptions
 from evaltap.cli.receiving import close_recorder, receiver_server
 from evaltap.cli.settings import refuse_strange_brokers
@@ -57,10 +57,7 @@ def _serve(server: Any, options: CollectOptions) -> None:
     with listening(options.host, options.port) as listener:
         port = listener.getsockname()[1]
         scheme = "https" if options.tls.tls_cert else "http"
-        print(
-            f"evaltap collect: {scheme}://{options.host}:{port}/v1/traces -> {options.log}",
-            file=sys.stderr,
-        )
+        say("collect", f"{scheme}://{options.host}:{port}/v1/traces -> {options.log}")
         for number in (signal.SIGTERM, signal.SIGINT):
             # uvicorn shuts down on these signals, then raises them again; that must have no effect.
             signal.signal(number, lambda *_: None)

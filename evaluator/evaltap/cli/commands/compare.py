@@ -1,9 +1,8 @@
 """`evaltap compare`: show what changed between two runs, and whether it is worse."""
 
-import json
-import sys
 from dataclasses import asdict
 
+from evaltap.cli.messages import print_json, say
 from evaltap.cli.options.score import CompareOptions
 from evaltap.cli.redaction import report_redactor, told
 from evaltap.evaluator.reports.compare.console import print_comparison
@@ -17,12 +16,12 @@ def run(options: CompareOptions) -> int:
     rules = Rules(**asdict(options.rules))
     found = compare_sides(options.base, options.head, rules)
     if options.json:
-        print(json.dumps(comparison_data(found), ensure_ascii=False))
+        print_json(comparison_data(found))
     else:
         print_comparison(found)
     clean = report_redactor() if options.report and not options.no_redact else None
     for path in options.report:
         write_comparison(found, path, clean)
         said = told(clean is not None)
-        print(f"evaltap compare: report written to {path}{said}", file=sys.stderr)
+        say("compare", f"report written to {path}{said}")
     return 0 if options.fail_on == "never" else found.exit_code

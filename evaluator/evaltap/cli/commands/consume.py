@@ -1,10 +1,9 @@
 """`evaltap consume`: land the cases of a log in a DuckDB file and score them."""
 
-import json
 import os
-import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +18,9 @@ from evaltap.cli.consuming import (
     topic_outbox,
     watching,
 )
+from evaltap.cli.interpreter import collecting_rarely, switching_often
 from evaltap.cli.logs import open_source, report_start_position, report_telemetry, restore_progress
+from evaltap.cli.messages import print_json, say
 from evaltap.cli.options.score import ConsumeOptions, LiveEngineOptions
 from evaltap.cli.progress import progress
 from evaltap.cli.scoring import (
@@ -36,7 +37,6 @@ from evaltap.evaluator.cases.references import References
 from evaltap.evaluator.ingest.sources.base import CaseSource
 from evaltap.evaluator.monitoring.alerting.delivery import receivers_of
 from evaltap.evaluator.pipeline.batch.engine import Engine
-from evaltap.evaluator.pipeline.batch.interpreter import collecting_rarely, switching_often
 from evaltap.evaluator.pipeline.batch.ray_scoring import ray_engine
 from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
 from evaltap.evaluator.pipeline.live.consumer import Consumer, ConsumerTask
@@ -44,7 +44,6 @@ from evaltap.evaluator.pipeline.live.figures import Figures
 from evaltap.evaluator.pipeline.live.log_cursor import LogCursor
 from evaltap.evaluator.pipeline.live.outbox import dead_letters, scores
 from evaltap.evaluator.pipeline.live.running import Running, running
-from evaltap.evaluator.reports.console import console, print_summary
 from evaltap.evaluator.reports.summary import summarise
 from evaltap.evaluator.reports.text import TraceUrl
 from evaltap.evaluator.scoring.judge_session import JudgeSession
@@ -81,11 +80,10 @@ def run(
     """
     _check_engine(options.where, scores=options.metrics is not None)
 
-    def say(text: str) -> None:
-        print(f"evaltap {options.command}: {text}", file=sys.stderr)
-
     with (
-        running(options.serve, lambda: check_files(options), say) as service,
+        running(
+            options.serve, lambda: check_files(options), partial(say, options.command)
+        ) as service,
         _page(options, record_with) as page,
         stopped_by_signals(options.command, service.stopped.set),
     ):
@@ -127,7 +125,7 @@ def check_files(options: ConsumeOptions) -> None:
         if options.metrics is not None:
             scorer = case_scorer(options.command, options.metrics, scoring, judges).scorer
         rules = read_monitor(options.monitor, scorer)
-        receivers_of(rules, options.monitor, os.environ, allow_code=scoring.allow_code)
+        receivers_of(rules, options.monitor, os.environ, allow_code=scoring.limits.allow_code)
         read_references(scoring.expected)
 
 
@@ -176,26 +174,11 @@ def _consume(
 ) -> int:
     """Land a log and score it until stopped, or until it is idle; return the exit code."""
     references = read_references(options.scoring.expected)
-    shown = options.shown
-    trace_url = None if shown.trace_url is None else TraceUrl(shown.trace_url)
     with ExitStack() as opened:
-        source = opened.enter_context(
-            closing(
-                open_source(
-                    options.log,
-                    until_idle=options.until_idle,
-                    partitions=options.partitions,
-                    kafka_client=options.kafka_client,
-                )
-            )
-        )
+        source = opened.enter_context(closing(_source(options)))
         store = opened.enter_context(open_store(options.db))
         opened.enter_context(served(store, lands=True))
-        tasks: list[ConsumerTask] = []
-        if page is not None and options.ui is not None:
-            tasks = opened.enter_context(
-                page.serving(options.ui, store, references, shown.sets, trace_url)
-            )
+        tasks = opened.enter_context(_shown(options, page, store, references))
         show = opened.enter_context(progress("turns landed", logged=False))
         moved = restore_progress(options.log, source, store)
         account = account_of(store)
@@ -239,6 +222,26 @@ def _consume(
         lost = lost_turns(options.command, consumer.consumed, account, account_of(store))
         verdict = _verdict(options, store, pending, references)
         return _finish(options, consumer, verdict, lost)
+
+
+def _source(options: ConsumeOptions) -> CaseSource:
+    return open_source(
+        options.log,
+        until_idle=options.until_idle,
+        partitions=options.partitions,
+        kafka_client=options.kafka_client,
+    )
+
+
+def _shown(
+    options: ConsumeOptions, page: "LivePage | None", store: Store, references: References | None
+) -> AbstractContextManager[Sequence[ConsumerTask]]:
+    """Return what shows the store on the page, with the tasks for that; nothing without a page."""
+    if page is None or options.ui is None:
+        return nullcontext(())
+    shown = options.shown
+    trace_url = None if shown.trace_url is None else TraceUrl(shown.trace_url)
+    return page.serving(options.ui, store, references, shown.sets, trace_url)
 
 
 def _verdict(
@@ -285,7 +288,9 @@ def _tasks(
         options.command,
         rules,
         store,
-        receivers_of(rules, options.monitor, os.environ, allow_code=options.scoring.allow_code),
+        receivers_of(
+            rules, options.monitor, os.environ, allow_code=options.scoring.limits.allow_code
+        ),
     )
     closed: list[ConsumerTask] = [
         *watches,
@@ -332,7 +337,7 @@ def _finish(options: ConsumeOptions, consumer: Consumer, verdict: Verdict | None
             "cases_scored": consumed.cases_scored,
             "summary": summary,
         }
-        print(json.dumps(data, ensure_ascii=False))
+        print_json(data)
     else:
         print(
             f"{counted(landed.turns, 'turn')} landed, {counted(landed.duplicates, 'duplicate')},"
@@ -340,16 +345,21 @@ def _finish(options: ConsumeOptions, consumer: Consumer, verdict: Verdict | None
             f" {counted(consumed.cases_scored, 'case')} scored"
         )
         if verdict:
+            from evaltap.evaluator.reports.console import (  # rich: not for --json
+                console,
+                print_summary,
+            )
+
             print_summary(
                 verdict.summary, console(), verdict.differences, store=named_in_hints(options.db)
             )
     if not options.until_idle:
         return 0
     if landed.dead_letters:
-        print(
-            f"evaltap consume: {counted(landed.dead_letters, 'record')} could not be read;"
+        say(
+            "consume",
+            f"{counted(landed.dead_letters, 'record')} could not be read;"
             f" `evaltap store dlq list {options.db}` shows why",
-            file=sys.stderr,
         )
         return code or 2
     return code or lost

@@ -1,9 +1,9 @@
 """`evaltap convert`: convert data sets to eval cases, and OpenAI eval configurations to metrics."""
 
-import json
 import sys
 from pathlib import Path
 
+from evaltap.cli.messages import print_json, say
 from evaltap.cli.options.record import ConvertOptions
 from evaltap.evaluator.cases.datasets.cases import dataset_cases, write_case_lines
 from evaltap.evaluator.cases.datasets.columns import Columns, parse_columns
@@ -26,7 +26,7 @@ def run(options: ConvertOptions) -> int:
     if config is not None and options.metrics_out:
         write_document(options.metrics_out, config.metrics)
         for criterion in config.unsupported:
-            print(f"evaltap convert: left out: {criterion}", file=sys.stderr)
+            say("convert", f"left out: {criterion}")
     data = {
         "cases": count,
         "out": str(options.out) if options.files else None,
@@ -34,7 +34,7 @@ def run(options: ConvertOptions) -> int:
         "unsupported": config.unsupported if config else [],
     }
     if options.json:
-        print(json.dumps(data, ensure_ascii=False))
+        print_json(data)
     else:
         made = [f"{counted(count, 'case')} -> {options.out}"] if options.files else []
         if config is not None:

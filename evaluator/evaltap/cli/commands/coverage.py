@@ -1,7 +1,6 @@
 """`evaltap set coverage`: show what occurs in production but not in eval sets."""
 
-import json
-
+from evaltap.cli.messages import print_json
 from evaltap.cli.options.set import CoverageOptions
 from evaltap.cli.settings import named_in_hints
 from evaltap.cli.stores import choice_of, open_chosen, open_stores
@@ -33,7 +32,7 @@ def run(options: CoverageOptions) -> int:
         coverage(name, seen, cases, fewest=options.min, fold=options.fold) for name in options.by
     ]
     if options.json:
-        print(json.dumps([one.data() for one in found], ensure_ascii=False))
+        print_json([one.data() for one in found])
         return 0
     if not sets:
         print("without --set, this is what a first eval set could contain")

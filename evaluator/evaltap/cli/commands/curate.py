@@ -1,11 +1,10 @@
 """`evaltap curate`: create or update an eval set from landed cases."""
 
-import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from evaltap.cli.messages import print_json, say
 from evaltap.cli.options.curate import CurateOptions
 from evaltap.cli.progress import progress
 from evaltap.cli.redaction import case_redactor
@@ -48,7 +47,7 @@ def run(options: CurateOptions) -> int:
     ):
         made = _curated(options, recipe, store, judges)
         # With a filter, a case that is not found may still be in the store.
-        landed = None if choice else _landed(store)
+        landed = None if choice else set(store.column("SELECT DISTINCT eval_id FROM cases"))
     if options.into is not None:
         updated = add_to(existing.cases, made.cases)
     else:
@@ -69,7 +68,7 @@ def run(options: CurateOptions) -> int:
     if options.report:
         write_bytes(options.report, canonical.dumps(report, readable=True))
     if options.json:
-        print(json.dumps(printed, ensure_ascii=False))
+        print_json(printed)
     else:
         _print(options, report)
     return _code(made, recipe)
@@ -86,7 +85,7 @@ def _code(made: Curated, recipe: Recipe) -> int:
         if recipe.name == "approved"
         else ("no turn to create a case from; see what has landed with `evaltap cases`")
     )
-    print(f"evaltap curate: {hint}", file=sys.stderr)
+    say("curate", hint)
     return 3
 
 
@@ -164,10 +163,6 @@ def _curated(
         return curate(store, recipe, means)
 
 
-def _landed(store: StoreReader) -> set[str]:
-    return set(store.column("SELECT DISTINCT eval_id FROM cases"))
-
-
 def _report(
     options: CurateOptions, recipe: Recipe, made: Curated, updated: Updated
 ) -> dict[str, object]:
@@ -198,7 +193,7 @@ def _print(options: CurateOptions, report: dict[str, Any]) -> None:
     for pick in report["picks"]:
         print(f"  {pick['label']}: {pick['taken']:,} of {pick['offered']:,} turns")
         if note := pick.get("note"):
-            print(f"evaltap curate: {pick['label']}: {note}", file=sys.stderr)
+            say("curate", f"{pick['label']}: {note}")
     if report["covered"] is not None:
         print(
             f"  covered: {report['covered']:.1%} of the {report['window']:,.0f} turns of the window,"
@@ -212,7 +207,7 @@ def _print(options: CurateOptions, report: dict[str, Any]) -> None:
         for warning in health["warnings"]:
             print(f"  warning: {warning}")
     for one in report["left_out"][:SHOWN]:
-        print(f"evaltap curate: left out: {one['turn']}: {one['reason']}", file=sys.stderr)
+        say("curate", f"left out: {one['turn']}: {one['reason']}")
     rest = len(report["left_out"]) - SHOWN
     if rest > 0:
-        print(f"evaltap curate: left out: {rest:,} more (--json lists all)", file=sys.stderr)
+        say("curate", f"left out: {rest:,} more (--json lists all)")

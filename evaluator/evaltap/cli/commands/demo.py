@@ -54,7 +54,7 @@ def run(options: DemoOptions) -> int:
         differences = compare(sessions(store), sessions(other))
         turns = store.rows("SELECT count(*) FROM latest_turns")[0][0]
         summary = _score(store)
-        _write_report(store, folder / "report.html")
+        write_report(read_report(store), folder / "report.html")
     if differences:
         raise EvaltapError("the two recordings differ: " + "; ".join(differences))
     if options.json:
@@ -155,10 +155,6 @@ def _scorer() -> CaseScorer:
 
 def _references() -> References:
     return References.read(HERE / "references.evalset.json")
-
-
-def _write_report(store: Store, path: Path) -> None:
-    write_report(read_report(store), path)
 
 
 def _explain(folder: Path, turns: int, summary: Summary) -> None:

@@ -1,7 +1,6 @@
 """`evaltap set diff`: show how two eval sets differ."""
 
-import json
-
+from evaltap.cli.messages import print_json
 from evaltap.cli.options.set import DiffOptions
 from evaltap.evaluator.cases.evalsets.difference import difference, only_content
 from evaltap.evaluator.cases.evalsets.files import read_set
@@ -14,7 +13,7 @@ def run(options: DiffOptions) -> int:
     if options.content:
         found = only_content(found)
     if options.json:
-        print(json.dumps({**found.data(), "exit_code": int(bool(found))}, ensure_ascii=False))
+        print_json({**found.data(), "exit_code": int(bool(found))})
     else:
         print_difference(found)
     return int(bool(found))

@@ -1,6 +1,5 @@
 """`evaltap doctor`: check that every turn is accounted for and that the recorder can see all turns."""
 
-import json
 import os
 import textwrap
 from collections.abc import Sequence
@@ -10,6 +9,7 @@ from shutil import get_terminal_size
 from typing import TYPE_CHECKING, NamedTuple
 
 from evaltap.cli.declared import STORE
+from evaltap.cli.messages import print_json
 from evaltap.cli.options.maintain import DoctorOptions
 from evaltap.cli.settings import is_discovered
 from evaltap.evaluator.pipeline.maintenance.completeness import (
@@ -42,13 +42,8 @@ def run(options: DoctorOptions) -> int:
         sights.append(Diagnostic(f"store {options.db}", missing))
         options = replace(options, db=None)
     lag = _lag(options.db)
-    if lag is not None and lag.cases:
-        sights.append(Diagnostic("scoring", _behind(lag), "note"))
-    location = parse_log_location(log) if log else None
-    if isinstance(location, KafkaLocation):
-        found, topics = _accounts(None, options), _topics(location, options.db)
-    else:
-        found, topics = _accounts(location, options), _Topics()
+    sights += _lag_sight(lag)
+    found, topics = _log_and_topics(log, options)
     sights += topics.sights
     # While the topic has unread records, missing records may be among them.
     total = Total.of(found, waits=topics.away or topics.waiting > 0)
@@ -58,9 +53,9 @@ def run(options: DoctorOptions) -> int:
         _print_sights(sights)
         topics.print()
         _print_accounts(found, total, options.db)
-    problem = any(sight.severity == "problem" for sight in sights)
-    unaccounted = any(account.unaccounted for account in found)
-    return 1 if total.losses or topics.has_gap or unaccounted or problem else 0
+    wrong = [one for one in sights if one.severity == "problem"]
+    lost = total.losses or any(account.unaccounted for account in found)
+    return 1 if wrong or lost or topics.has_gap else 0
 
 
 def _print_accounts(found: Sequence[Account], total: Total, db: Path | None) -> None:
@@ -128,7 +123,7 @@ def _print_json(
         "losses": total.losses,
         "unscored": None if lag is None else lag.data(),
     }
-    print(json.dumps(data, ensure_ascii=False))
+    print_json(data)
 
 
 def _print_sights(sights: Sequence[Diagnostic]) -> None:
@@ -144,6 +139,13 @@ def _print_line(head: str, text: str) -> None:
     width = get_terminal_size((PIPE_WIDTH, 0)).columns - len(head)
     lines = textwrap.wrap(text, max(40, width), break_long_words=False, break_on_hyphens=False)
     print(head + f"\n{' ' * len(head)}".join(lines))
+
+
+def _log_and_topics(log: str | None, options: DoctorOptions) -> tuple[Sequence[Account], _Topics]:
+    location = parse_log_location(log) if log else None
+    if isinstance(location, KafkaLocation):
+        return _accounts(None, options), _topics(location, options.db)
+    return _accounts(location, options), _Topics()
 
 
 def _accounts(log: Path | None, options: DoctorOptions) -> Sequence[Account]:
@@ -177,8 +179,11 @@ def _lag(db: Path | None) -> "Lag | None":
         return oldest_unscored(store)
 
 
-def _behind(lag: "Lag") -> str:
-    return f"{counted(lag.cases, 'case')} without scores, the oldest for {lag.seconds:,.0f} s"
+def _lag_sight(lag: "Lag | None") -> list[Diagnostic]:
+    if lag is None or not lag.cases:
+        return []
+    behind = f"{counted(lag.cases, 'case')} without scores, the oldest for {lag.seconds:,.0f} s"
+    return [Diagnostic("scoring", behind, "note")]
 
 
 def _positions(

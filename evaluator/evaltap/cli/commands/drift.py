@@ -1,8 +1,8 @@
 """`evaltap set drift`: test whether the mix of traffic changed between two periods."""
 
-import json
 from pathlib import Path
 
+from evaltap.cli.messages import print_json
 from evaltap.cli.options.set import DriftOptions
 from evaltap.cli.stores import open_stores
 from evaltap.cli.values import PeriodOrSet
@@ -32,7 +32,7 @@ def run(options: DriftOptions) -> int:
         after = _seen(store, options.after, options.app)
     found = drift(options.by, before, after)
     if options.json:
-        print(json.dumps([one.data() for one in found], ensure_ascii=False))
+        print_json([one.data() for one in found])
     else:
         _print(found)
     return 0

@@ -1,9 +1,9 @@
 """`evaltap store erase`: remove a person's cases from log, store and eval sets."""
 
 import glob
-import json
 from pathlib import Path
 
+from evaltap.cli.messages import print_json
 from evaltap.cli.options.store import EraseOptions
 from evaltap.cli.redaction import redaction_key
 from evaltap.evaluator.pipeline.maintenance.erasure import Erased, Subject, erase
@@ -54,7 +54,7 @@ def run(options: EraseOptions) -> int:
             ],
             "out_of_reach": cannot,
         }
-        print(json.dumps(data, ensure_ascii=False))
+        print_json(data)
         return 0
     verb = "would be removed" if options.dry_run else "removed"
     for one in places:

@@ -1,8 +1,6 @@
 """`evaltap estimate`: estimate the pass rate of all traffic from the turns that sampling kept."""
 
-import json
-import sys
-
+from evaltap.cli.messages import print_json, say
 from evaltap.cli.options.inspect import EstimateOptions
 from evaltap.cli.stores import open_stores
 from evaltap.evaluator.analysis.estimates.labels import read_labels
@@ -33,16 +31,16 @@ def run(options: EstimateOptions) -> int:
     with open_stores(options.db) as store:
         found = estimate_rates(store, scope, by=options.by, signal=options.signal, labels=labels)
     if options.json:
-        print(json.dumps([rate.data() for rate in found.rates], ensure_ascii=False))
+        print_json([rate.data() for rate in found.rates])
     else:
         print_rates(found.rates, options.by, console())
     for note in found.notes:
-        print(f"evaltap estimate: {note}", file=sys.stderr)
+        say("estimate", note)
     if any(rate.estimate for rate in found.rates):
         return 0
-    print(
-        f"evaltap estimate: {', '.join(map(str, options.db))}: no landed turn is relevant for"
+    say(
+        "estimate",
+        f"{', '.join(map(str, options.db))}: no landed turn is relevant for"
         f" {options.signal}; land and score some with `evaltap consume`, or widen the selection",
-        file=sys.stderr,
     )
     return 3

@@ -1,20 +1,23 @@
 """`evaltap set export`: write landed cases, or an eval set, in the format of another tool."""
 
 import json
-import sys
 from collections.abc import Iterable, Iterator, Sequence, Set
 from pathlib import Path
 
+from evaltap.cli.messages import print_outcome, say
 from evaltap.cli.options.set import ExportOptions
-from evaltap.cli.progress import print_outcome
 from evaltap.cli.stores import choice_of, open_chosen
 from evaltap.evaluator.cases.datasets.exports.forms import files_of
 from evaltap.evaluator.cases.datasets.exports.losses import losses
 from evaltap.evaluator.cases.evalsets.files import read_set
 from evaltap.evaluator.cases.turn import run_failure
 from evaltap.evaluator.curation.expectations import expecting_itself
-from evaltap.evaluator.ingest.landing.cases import landed_cases, write_json_lines
-from evaltap.evaluator.ingest.landing.own_ids import repeated_ids, with_own_ids
+from evaltap.evaluator.ingest.landing.cases import (
+    landed_cases,
+    repeated_ids,
+    with_own_ids,
+    write_json_lines,
+)
 from evaltap.evaluator.store.file_type import is_store
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.documents import eval_set_name, is_lines_name, write_bytes
@@ -57,9 +60,9 @@ def _expecting(cases: Iterable[CaseData], *, keeps_actual: bool) -> Iterator[Cas
         else:
             yield expecting_itself(case, keeps_actual=keeps_actual)
     if left_out:
-        print(
-            f"evaltap set export: left out {counted(left_out, 'case')} whose run failed: nothing to expect",
-            file=sys.stderr,
+        say(
+            "set export",
+            f"left out {counted(left_out, 'case')} whose run failed: nothing to expect",
         )
 
 
@@ -81,15 +84,12 @@ def _export(options: ExportOptions, cases: Sequence[CaseData], set_id: str) -> i
         if options.json:
             print(json.dumps({"out": str(options.out), "stale": list(map(str, stale))}))
         for path in stale:
-            print(
-                f"evaltap set export: {path}: is out of date; run this command without --check",
-                file=sys.stderr,
-            )
+            say("set export", f"{path}: is out of date; run this command without --check")
         return int(bool(stale))
     for path, content in files.items():
         write_bytes(path, content)
     for loss in losses(_form(options), cases):
-        print(f"evaltap set export: {loss}", file=sys.stderr)
+        say("set export", loss)
     _report_written_files(options, len(cases), list(files))
     return 0
 
@@ -108,9 +108,9 @@ def _report_written_files(options: ExportOptions, cases: int, files: Sequence[Pa
 
 def _report_renamed_cases(repeated: Set[str]) -> None:
     if repeated:
-        print(
-            f"evaltap set export: {counted(len(repeated), 'eval id')} occurred in several runs or versions,"
+        say(
+            "set export",
+            f"{counted(len(repeated), 'eval id')} occurred in several runs or versions,"
             f" such as {min(repeated)!r}; the cases are exported as ID@VERSION; use --filter version:NAME"
             " to export one version",
-            file=sys.stderr,
         )

@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+from evaltap.cli.messages import say
 from evaltap.cli.options.set import FmtOptions
 from evaltap.evaluator.cases.datasets.exports.losses import losses
 from evaltap.schemas.errors import EvaltapError, FormatError, InputError
@@ -29,7 +30,7 @@ def run(options: FmtOptions) -> int:
             different += _format(path, options)
         except EvaltapError as error:
             failed += 1
-            print(f"evaltap set fmt: {error}", file=sys.stderr)
+            say("set fmt", error)
     if failed:
         return 2
     return 1 if options.check and different else 0
@@ -54,7 +55,7 @@ def _format(path: Path, options: FmtOptions) -> bool:
 
 def _report_losses(path: Path) -> None:
     for loss in losses("adk", list(iter_cases(path))):
-        print(f"evaltap set fmt: {path}: {loss}", file=sys.stderr)
+        say("set fmt", f"{path}: {loss}")
 
 
 def formatted(path: Path, to: str | None = None) -> bytes:

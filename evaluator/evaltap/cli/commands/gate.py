@@ -1,11 +1,10 @@
 """`evaltap gate`: check eval cases against thresholds in several dimensions."""
 
-import json
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from evaltap.cli.messages import print_json, say
 from evaltap.cli.options.score import GateOptions
 from evaltap.cli.progress import progress
 from evaltap.cli.redaction import report_redactor
@@ -15,9 +14,9 @@ from evaltap.cli.scoring import (
     report_missing_references,
 )
 from evaltap.cli.stores import open_store
-from evaltap.evaluator.reports.compare.baseline import write_baseline
 from evaltap.evaluator.reports.compare.comparison import compare
 from evaltap.evaluator.reports.compare.console import print_comparison
+from evaltap.evaluator.reports.compare.files import write_baseline
 from evaltap.evaluator.reports.compare.formats import write_comparison
 from evaltap.evaluator.reports.compare.gating import (
     GatedCase,
@@ -70,7 +69,7 @@ def run(options: GateOptions) -> int:
         messages = [*messages, *(f"not checked: {one}" for one in invalid)]
         code = code or 3
     if options.json:
-        print(json.dumps(gate_data(gated, found, code), ensure_ascii=False))
+        print_json(gate_data(gated, found, code))
     else:
         print_gate(gate, gated)
         if found is not None:
@@ -90,7 +89,7 @@ def _nothing_checked(source: str, invalid: Sequence[str]) -> InputError:
 
 def _warn(messages: Iterable[str]) -> None:
     for line in messages:
-        print(f"evaltap gate: {line}", file=sys.stderr)
+        say("gate", line)
 
 
 def _baseline(options: GateOptions) -> Side | None:
@@ -114,10 +113,10 @@ def _comparison(
     if options.write_baseline is not None:
         write_baseline(options.write_baseline, dimensions_only(gate, head))
         if all(one.result.status == "incomplete" for one in gated):
-            print(
-                f"evaltap gate: {options.write_baseline} has no verdicts, because no case could be checked;"
+            say(
+                "gate",
+                f"{options.write_baseline} has no verdicts, because no case could be checked;"
                 " nothing can be compared with it",
-                file=sys.stderr,
             )
     if base is None:
         return None

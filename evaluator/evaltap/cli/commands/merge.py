@@ -1,8 +1,6 @@
 """`evaltap set merge`: merge two eval sets into one."""
 
-import json
-import sys
-
+from evaltap.cli.messages import print_json, say
 from evaltap.cli.options.set import MergeOptions
 from evaltap.evaluator.cases.evalsets.difference import merge
 from evaltap.evaluator.cases.evalsets.files import read_set, write_set
@@ -19,14 +17,12 @@ def run(options: MergeOptions) -> int:
     write_set(options.out, ours.eval_set_id, merged.cases)
     if options.json:
         data = {"cases": len(merged.cases), "conflicts": merged.conflicts, "same": merged.same}
-        print(json.dumps(data, ensure_ascii=False))
+        print_json(data)
     else:
         print(f"{counted(len(merged.cases), 'case')} written to {options.out}")
         for name in merged.conflicts:
-            print(
-                f"evaltap set merge: {name}: both sides changed it; ours was kept", file=sys.stderr
-            )
+            say("set merge", f"{name}: both sides changed it; ours was kept")
         if merged.same:
             known = ", ".join(merged.same[:5])
-            print(f"evaltap set merge: already present under other ids: {known}", file=sys.stderr)
+            say("set merge", f"already present under other ids: {known}")
     return 1 if merged.conflicts else 0

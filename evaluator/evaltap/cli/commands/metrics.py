@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 
+from evaltap.cli.messages import print_json
 from evaltap.cli.options.score import MetricsOptions
 from evaltap.evaluator.scoring.evaluators.catalogue import (
     Description,
@@ -20,7 +21,7 @@ def run(options: MetricsOptions) -> int:
         metrics = [one.example for one in found if one.example]
         print("[" + ",\n ".join(json.dumps(one, ensure_ascii=False) for one in metrics) + "]")
     elif options.json:
-        print(json.dumps([one.data() for one in found], ensure_ascii=False))
+        print_json([one.data() for one in found])
     elif options.names:
         print("\n\n".join(map(description_text, found)))
     else:

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
+from evaltap.cli.messages import say
 from evaltap.cli.mocking import choice_of, lines_of_mocks
 from evaltap.cli.options.run import MocksOptions
 from evaltap.experiments.mocks.catalogue import catalogue
@@ -139,7 +140,7 @@ def _serve(port: int, tools: list[dict[str, Any]], answer: Callable[[str, Any], 
 @contextmanager
 def _misses(path: Path | None) -> Iterator[Callable[[dict[str, Any]], None]]:
     if path is None:
-        yield lambda miss: print(f"evaltap mocks: {miss['why']}", file=sys.stderr, flush=True)
+        yield lambda miss: say("mocks", miss["why"])
         return
     try:
         file = path.open("w", encoding="utf-8")
@@ -153,4 +154,4 @@ def _report(tape: Tape, cases: CaseSet) -> None:
     with suppress(ToolMiss):  # was told when it happened
         tape.end()
     for line in lines_of_mocks(totals([tape.data()]), cases):
-        print(f"evaltap mocks: {line}", file=sys.stderr)
+        say("mocks", line)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rich.text import Text
 
+from evaltap.cli.messages import print_json
 from evaltap.cli.options.inspect import (
     MonitorAlertsOptions,
     MonitorCheckOptions,
@@ -66,7 +67,7 @@ def _check(options: MonitorCheckOptions) -> int:
     prices = _prices(rules, stores)
     if options.json:
         score = None if prices is None else [one.data() for one in prices]
-        print(json.dumps({"watch": watches, "score": score}, ensure_ascii=False))
+        print_json({"watch": watches, "score": score})
         return 0
     number = "1 watch" if len(rules.watch) == 1 else f"{len(rules.watch):,} watches"
     print(f"valid: {number}, {counted(len(rules.score), 'score rule')}")
@@ -111,7 +112,7 @@ def _replay(options: MonitorReplayOptions) -> int:
         # Like `consume`, except that nobody knows whether turns are still landing.
         events = replay(store, rules, now=datetime.now(UTC), continues=False)
     if options.json:
-        print(json.dumps([event.data() for event in events], ensure_ascii=False))
+        print_json([event.data() for event in events])
     else:
         _print(events, options.db)
     return _code(events)
@@ -124,7 +125,7 @@ def _alerts(options: MonitorAlertsOptions) -> int:
         events = described([one.event for one in alerts], read_rules(options.rules))
         alerts = [replace(one, event=event) for one, event in zip(alerts, events, strict=True)]
     if options.json:
-        print(json.dumps([one.data() for one in alerts], ensure_ascii=False))
+        print_json([one.data() for one in alerts])
     else:
         _print([one.event for one in alerts], options.db)
         if not alerts:
@@ -145,7 +146,7 @@ def _status(options: MonitorStatusOptions) -> int:
         states = read_states(store)
     if options.json:
         rows = [{**one.event.data(), "evaluated_at": utc_text(one.evaluated_at)} for one in states]
-        print(json.dumps(rows, ensure_ascii=False))
+        print_json(rows)
     elif not states:
         print(_counted_states(states))
     for one in [] if options.json else states:

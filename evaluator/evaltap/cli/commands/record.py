@@ -10,14 +10,14 @@ from pathlib import Path
 
 import orjson
 
+from evaltap.cli.interpreter import collecting_rarely
+from evaltap.cli.messages import say
 from evaltap.cli.options.record import ClaudeCodeOptions, OtlpOptions, ReplayedOptions
 from evaltap.cli.progress import progress
 from evaltap.cli.redaction import case_redactor
 from evaltap.cli.settings import refuse_strange_brokers
-from evaltap.evaluator.pipeline.batch.interpreter import collecting_rarely
 from evaltap.recorder.config import RecorderConfig
 from evaltap.recorder.sources.claude_code import TranscriptReport, read_transcripts
-from evaltap.recorder.sources.explained import explain
 from evaltap.recorder.sources.otlp_files import (
     ReadingReport,
     eval_set_of,
@@ -78,7 +78,7 @@ def record_otlp(options: OtlpOptions) -> int:
             deque(turns, maxlen=0)
     finally:
         for reason in report.skipped:
-            print(f"evaltap record: skipped {reason}", file=sys.stderr)
+            say("record", f"skipped {reason}")
     if options.explain and report.turns_with_reasoning:
         print(
             f"the reasoning of {counted(report.turns_with_reasoning, 'turn')} was left out; set"
@@ -94,7 +94,7 @@ def _noted(cases: Iterable[CaseData], sessions: set[str], *, explained: bool) ->
     for case in cases:
         sessions.add(str(case["evalId"]))
         if explained:
-            print(explain(case), file=sys.stderr)
+            print(_explain(case), file=sys.stderr)
         yield case
 
 
@@ -127,7 +127,7 @@ def _write(out: str, cases: Sequence[CaseData], *, redaction: bool) -> None:
         cases = redacted
         if changed:
             told = f"redacted {counted(changed, 'case')} (--no-redaction keeps texts as they are)"
-            print(f"evaltap record: {told}", file=sys.stderr)
+            say("record", told)
     write_eval_set(Path(out), eval_set_of(cases, eval_set_name(Path(out))))
 
 
@@ -141,10 +141,10 @@ def _append(log: str, cases: Iterable[CaseData], *, redaction: bool) -> Mapping[
 def _report_refused(refused: Mapping[Path, int]) -> int:
     """Report the turns that the broker refused, and their files; return the exit code."""
     for path, number in refused.items():
-        print(
-            f"evaltap record: the broker refused {counted(number, 'turn')} as too large or invalid and"
+        say(
+            "record",
+            f"the broker refused {counted(number, 'turn')} as too large or invalid and"
             f" evaltap set them aside; land them with evaltap consume --log {path}",
-            file=sys.stderr,
         )
     return 3 if refused else 0
 
@@ -195,3 +195,32 @@ def record_cases(options: ReplayedOptions) -> int:
         turns, cases = counted(counts.turns, "turn"), counted(counts.cases, "case")
         print(f"{turns} of {cases} -> {options.log}", file=sys.stderr)
     return _report_refused(counts.refused)
+
+
+def _explain(case: CaseData) -> str:
+    """Return a line about a turn: its content, and the fields that were not fully captured."""
+    turn = case["actualConversation"][0]
+    flaws = [f"{key} {why}" for key, why in turn.get("capture", {}).items()]
+    flaws += _left_out(turn)
+    for tool in turn.get("tools", ()):
+        flaws += [f"{tool['name']}.{key} {why}" for key, why in tool.get("capture", {}).items()]
+    status = turn.get("telemetry", {}).get("status", "incomplete")
+    convention = case.get("source", {}).get("convention", "unknown convention")
+    tools = counted(len(turn.get("tools", ())), "tool call")
+    return (
+        f"{case['evalId']} {turn['invocationId']}: {status}, {tools},"
+        f" read as {convention}; {', '.join(flaws) or 'everything captured'}"
+    )
+
+
+def _left_out(turn: CaseData) -> Iterator[str]:
+    """Yield the message parts whose bytes were not recorded, only their digest or size."""
+    messages = {name: [turn[name]] for name in ("userContent", "finalResponse") if turn.get(name)}
+    messages["intermediateResponses"] = turn.get("intermediateResponses", [])
+    for name, listed in messages.items():
+        for part in (part for message in listed for part in message.get("content_parts", ())):
+            held = (part.get(part["type"]) or {}) | (part.get("file") or {})
+            if not (held.get("url") or held.get("file_id")):
+                size = part.get("size_bytes")
+                known = "" if size is None else f" of {counted(size, 'byte')}"
+                yield f"{name}: {part.get('mime_type') or part['type']}{known} left out"

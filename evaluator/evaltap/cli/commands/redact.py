@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from evaltap.cli.messages import print_json
 from evaltap.cli.options.record import RedactOptions
 from evaltap.cli.redaction import redaction_key
 from evaltap.recorder.config import RecorderConfig
@@ -52,9 +53,9 @@ def _check(options: RedactOptions, files: Sequence[Path], redactor: Redactor) ->
                 print(f"{path}: {leak.place}: {leak.kind}: {leak.excerpt!r}")
         _report_searched_as_text(path, not_json)
     if options.json:
-        print(json.dumps(found, ensure_ascii=False))
+        print_json(found)
     else:
-        print(_summary(len(found)), file=sys.stderr)
+        print(f"{len(found):,} found ({', '.join(LOOKED_FOR)}). {NOT_LOOKED_FOR}", file=sys.stderr)
     return 1 if found else 0
 
 
@@ -68,11 +69,6 @@ def _report_searched_as_text(path: Path, parts: Sequence[str]) -> None:
     if len(parts) > _MOST_NAMED:
         more = len(parts) - _MOST_NAMED
         print(f"{path}: {more:,} more are not valid JSON either", file=sys.stderr)
-
-
-def _summary(number: int) -> str:
-    """Return the count with the kinds that were and were not searched for: 0 found does not mean clean."""
-    return f"{number:,} found ({', '.join(LOOKED_FOR)}). {NOT_LOOKED_FOR}"
 
 
 def _redactor(options: RedactOptions) -> Redactor:

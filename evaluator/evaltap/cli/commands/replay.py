@@ -1,6 +1,5 @@
 """`evaltap replay`: run a changed agent on recorded traffic, and forecast its pass rate."""
 
-import json
 import shlex
 import sys
 from dataclasses import replace
@@ -13,6 +12,7 @@ from evaltap.cli.experimenting import (
     settings_of,
     starter_of,
 )
+from evaltap.cli.messages import print_json, say
 from evaltap.cli.options.run import ReplayOptions
 from evaltap.cli.scoring import judge_session
 from evaltap.cli.stores import choice_of, open_stores
@@ -46,7 +46,7 @@ def run(options: ReplayOptions) -> int:
             why = next(iter(drawn.lost.values()))
             raise InputError(f"{options.store}: none of the sessions can be replayed: {why}")
         judges.check_reachable(scorer.metrics)
-        _say(f"{_of(drawn)}; {request.tools.told(drawn.cases.cases)}")
+        say("replay", f"{_of(drawn)}; {request.tools.told(drawn.cases.cases)}")
         with Store(into) as new, quiet_engine(options.agent):
             found, finished = replay(
                 store,
@@ -61,19 +61,21 @@ def run(options: ReplayOptions) -> int:
             if options.html is not None:
                 page = replay_html(found, new, finished.plan.experiment_id)
                 write_bytes(options.html, page.encode("utf-8", "replace"))
-                _say(f"wrote {options.html}")
+                say("replay", f"wrote {options.html}")
     stopped = finished.progress.stopped_by
     code = 3 if stopped else found.exit_code
     if options.markdown is not None:
         options.markdown.write_text(replay_markdown(found), encoding="utf-8")
-        _say(f"wrote {options.markdown}")
+        say("replay", f"wrote {options.markdown}")
     if options.json:
         more = {"run_id": finished.plan.experiment_id, "stopped_by": stopped, "exit_code": code}
-        print(json.dumps({**found.data(), **more}, ensure_ascii=False))
+        print_json({**found.data(), **more})
         return code
     print_replay(found)
     if stopped:
-        again = shlex.join(["evaltap", "replay", *sys.argv[2:], *_resume(options)])
+        again = shlex.join(
+            ["evaltap", "replay", *sys.argv[2:], *([] if options.resume else ["--resume"])]
+        )
         print(f"stopped ({stopped}), so that the rest counts as not replayed; go on with: {again}")
     return code
 
@@ -91,15 +93,7 @@ def _request(options: ReplayOptions, drawn: Drawn) -> Request:
     return replace(request, tools=replace(request.tools, mode="recorded", stop_off_script=stops))
 
 
-def _resume(options: ReplayOptions) -> list[str]:
-    return [] if options.resume else ["--resume"]
-
-
 def _of(drawn: Drawn) -> str:
     cases, sessions = len(drawn.cases.cases), len(drawn.sessions)
     of = "" if cases == sessions else f" of {sessions:,}"
     return f"{counted(cases, 'recorded session')}{of}"
-
-
-def _say(text: str) -> None:
-    print(f"evaltap replay: {text}", file=sys.stderr, flush=True)

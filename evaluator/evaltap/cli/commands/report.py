@@ -1,11 +1,11 @@
 """`evaltap report`: summarise scores by metric, with the worst and the unscored cases."""
 
-import json
 import sys
 from dataclasses import replace
 
 from markupsafe import Markup
 
+from evaltap.cli.messages import print_json, say
 from evaltap.cli.options.inspect import ReportOptions
 from evaltap.cli.redaction import report_redactor, told
 from evaltap.cli.scoring import read_references
@@ -70,7 +70,7 @@ def _on_console(options: ReportOptions, store: StoreReader) -> int:
         more = {"by": [rate.data() for rate in rates]} if options.by else {}
         if options.pass_k:
             more["pass_k"] = [row.data() for row in repeats]
-        print(json.dumps({**summary.data(), **more, "exit_code": code}, ensure_ascii=False))
+        print_json({**summary.data(), **more, "exit_code": code})
     elif not summary.metrics:
         ((landed,),) = store.rows("SELECT count(*) FROM latest_cases")
         print(
@@ -130,10 +130,7 @@ def _whole(options: ReportOptions, store: StoreReader, wanted: str, section: Mar
         sys.stdout.write(text)
     else:
         write_bytes(options.out, text.encode("utf-8", "replace"))
-        print(
-            f"evaltap report: {wanted} report written to {options.out}{told(clean)}",
-            file=sys.stderr,
-        )
+        say("report", f"{wanted} report written to {options.out}{told(clean)}")
     return guarded_exit(
         "report", options.guards, store, report.summary, Scope(case_files=options.cases)
     )

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from evaltap.cli.messages import print_json, print_outcome, say
 from evaltap.cli.options.curate import (
     DrawingOptions,
     ReviewAddOptions,
@@ -19,7 +20,6 @@ from evaltap.cli.options.curate import (
     ReviewOptions,
     ReviewUndoOptions,
 )
-from evaltap.cli.progress import print_outcome
 from evaltap.cli.reviewing import review_queue, show
 from evaltap.cli.stores import choice_of, open_chosen, open_store, open_stores
 from evaltap.evaluator.cases.datasets.exports.rows import json_lines
@@ -118,7 +118,7 @@ def _fill(
             said += f", {silent:,} left out because neither question nor answer was recorded"
         print(said, file=sys.stderr)
     if not wanted:
-        print("evaltap review: no turn matches; nothing was queued", file=sys.stderr)
+        say("review", "no turn matches; nothing was queued")
     return 0 if new or already else 3
 
 
@@ -168,13 +168,13 @@ def _next(options: ReviewNextOptions) -> int:
         _check_queue(store, options.queue)
         found = next_item(store, reviewer, options.queue)
     if found is None:
-        print(f"evaltap review: nothing left to review for {reviewer}", file=sys.stderr)
+        say("review", f"nothing left to review for {reviewer}")
         if options.json:
             print("null")
         return 3
     found = found.seen_by(reviewer)
     if options.json:
-        print(json.dumps(found.data(), ensure_ascii=False))
+        print_json(found.data())
     else:
         print(found.item_id)
         show(found)
@@ -183,7 +183,7 @@ def _next(options: ReviewNextOptions) -> int:
 
 def _show(one: Item, *, as_json: bool) -> int:
     if as_json:
-        print(json.dumps(one.data(), ensure_ascii=False))
+        print_json(one.data())
     else:
         print(f"{one.item_id}  {one.eval_id}  {one.state}")
     return 0
@@ -196,7 +196,7 @@ def _list(options: ReviewListOptions) -> int:
         _, figures = agreement_of(store)
     if options.json:
         data = {"items": [one.data() for one in found], "agreement": figures}
-        print(json.dumps(data, ensure_ascii=False))
+        print_json(data)
         return 0
     for one in found:
         text = (one.turn.get("userContent") or {}).get("content") or ""

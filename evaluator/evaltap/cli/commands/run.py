@@ -17,6 +17,7 @@ from evaltap.cli.experimenting import (
     starter_of,
     user_of,
 )
+from evaltap.cli.messages import print_json, say
 from evaltap.cli.mocking import lines_of_mocks
 from evaltap.cli.options.run import RunOptions
 from evaltap.cli.scoring import judge_session
@@ -60,7 +61,7 @@ def _run(options: RunOptions) -> int:
             if request.has_users:
                 request.user.check_reachable(os.environ)
             told = request.tools.told(request.cases.cases)
-            print(f"evaltap run: {told}", file=sys.stderr)
+            say("run", told)
             shown = ProgressLines()
             with quiet_engine(options.agent):
                 finished = run_experiment(
@@ -68,13 +69,13 @@ def _run(options: RunOptions) -> int:
                 )
             if options.result is not None:
                 path = write_result(options.result, store, finished)
-                print(f"evaltap run: wrote {path}", file=sys.stderr)
+                say("run", f"wrote {path}")
             if options.verbose:
                 for line in verbose_lines(store, finished):
                     print(visible(line), file=sys.stderr)
     code = _exit_code(options, finished)
     if options.json:
-        print(json.dumps({**finished.data(), "exit_code": code}, ensure_ascii=False))
+        print_json({**finished.data(), "exit_code": code})
     else:
         _print(options, finished)
     return code

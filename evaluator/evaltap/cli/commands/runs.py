@@ -1,9 +1,7 @@
 """`evaltap runs`: list the scoring runs of a DuckDB file, and export their scores for comparisons."""
 
-import json
-
+from evaltap.cli.messages import print_json, print_outcome
 from evaltap.cli.options.inspect import RunsExportOptions, RunsOptions
-from evaltap.cli.progress import print_outcome
 from evaltap.cli.stores import open_stores
 from evaltap.evaluator.reports.compare.reading import export_scores
 from evaltap.evaluator.reports.runs import print_runs, run_data
@@ -22,7 +20,7 @@ def run(options: RunsOptions | RunsExportOptions) -> int:
         print("no scoring runs yet; create one with `evaltap score` or `evaltap consume --metrics`")
         return 0
     if options.json:
-        print(json.dumps([run_data(row) for row in rows], ensure_ascii=False))
+        print_json([run_data(row) for row in rows])
         return 0
     states = run_states(rows, landing=landing)
     print_runs([{**row, "state": state} for row, state in zip(rows, states, strict=True)])

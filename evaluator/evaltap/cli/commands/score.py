@@ -1,14 +1,14 @@
 """`evaltap score`: score eval cases from files, or the cases that have landed in a DuckDB file."""
 
-import json
 import os
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from evaltap.cli.interpreter import collecting_rarely, switching_often
+from evaltap.cli.messages import print_json, say
 from evaltap.cli.options.score import ScoreOptions
 from evaltap.cli.progress import progress
 from evaltap.cli.redaction import report_redactor
@@ -27,15 +27,13 @@ from evaltap.cli.stores import choice_of, keys_of, open_chosen, open_store
 from evaltap.cli.verdict import Scope, Verdict
 from evaltap.evaluator.cases.datasets.cases import SUFFIXES, as_case_files
 from evaltap.evaluator.cases.datasets.columns import parse_columns
-from evaltap.evaluator.cases.datasets.joined import joined_files
+from evaltap.evaluator.cases.datasets.copies import joined_files
 from evaltap.evaluator.cases.datasets.trials import TrialFiles, trials_apart
 from evaltap.evaluator.cases.identity import BadLine, CaseIdentity
 from evaltap.evaluator.pipeline.batch.files import FileScorer
-from evaltap.evaluator.pipeline.batch.interpreter import collecting_rarely, switching_often
 from evaltap.evaluator.pipeline.batch.run import FilesScored, score_files
 from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
 from evaltap.evaluator.pipeline.maintenance.archiving import restore
-from evaltap.evaluator.reports.console import console, print_summary
 from evaltap.evaluator.reports.summary import Summary, summarise
 from evaltap.evaluator.reports.text import sampled_line
 from evaltap.evaluator.scoring.batch import Observer
@@ -149,9 +147,9 @@ def _score_case_files(
     references = read_references(options.scoring.expected)
     if references is None:
         return _score_files(options, chosen, paths, bad_lines)
-    with joined_files(paths, references) as joined:
+    with joined_files(paths, references) as (joined, count):
         code = _score_files(options, chosen, joined.paths, [*bad_lines, *joined.bad_lines])
-        report_joined("score", joined.count)
+        report_joined("score", count)
         return code
 
 
@@ -159,10 +157,10 @@ def _report_trials(options: ScoreOptions, trials: TrialFiles) -> None:
     if not trials.repeated:
         return
     hint = f"; pass@k: evaltap report {options.db} --pass-k 1,{trials.most}" if options.db else ""
-    print(
-        f"evaltap score: {counted(trials.repeated, 'case')} occurred up to {trials.most} times;"
+    say(
+        "score",
+        f"{counted(trials.repeated, 'case')} occurred up to {trials.most} times;"
         f" each occurrence is scored as a trial of its own{hint}",
-        file=sys.stderr,
     )
 
 
@@ -343,10 +341,12 @@ def _verdict(options: ScoreOptions, store: StoreReader, summary: Summary, scope:
 def _print(options: ScoreOptions, verdict: Verdict, chosen: ChosenMetrics, bad_lines: int) -> None:
     if options.json:
         data = {**verdict.summary.data(), "bad_lines": bad_lines, "not_run": chosen.not_run}
-        print(json.dumps(data, ensure_ascii=False))
+        print_json(data)
     else:
         store = options.cases[0] if is_database(options.cases[0]) else options.db
         hinted = None if store is None else named_in_hints(store)
+        from evaltap.evaluator.reports.console import console, print_summary  # rich: not for --json
+
         print_summary(verdict.summary, console(), verdict.differences, store=hinted)
 
 
@@ -366,20 +366,20 @@ def _bad_input_exit(scored: FilesScored) -> int:
     """Report lines that are not cases, and repeated ids; return exit code 2 if there are any, otherwise 0."""
     lines = scored.bad_lines
     for line in lines[:SHOWN_BAD_LINES]:
-        print(f"evaltap score: {line.message}", file=sys.stderr)
+        say("score", line.message)
     if len(lines) > SHOWN_BAD_LINES:
-        print(f"evaltap score: ... and {len(lines) - SHOWN_BAD_LINES:,} more", file=sys.stderr)
+        say("score", f"... and {len(lines) - SHOWN_BAD_LINES:,} more")
     if lines:
-        print(
-            f"evaltap score: not scored because they are not eval cases: {counted(len(lines), 'line')};"
+        say(
+            "score",
+            f"not scored because they are not eval cases: {counted(len(lines), 'line')};"
             " with --db they are kept in dead_letters",
-            file=sys.stderr,
         )
     if scored.repeated_ids:
-        print(
-            "evaltap score: several cases of one eval set have the same evalId"
+        say(
+            "score",
+            "several cases of one eval set have the same evalId"
             f" ({', '.join(scored.repeated_ids)}, …), so their scores cannot be told apart; give each case"
             " its own id, put the turns of a session into one case, or name repeats in `source.run`",
-            file=sys.stderr,
         )
     return 2 if lines or scored.repeated_ids else 0

@@ -3,13 +3,13 @@
 import json
 import os
 import secrets
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
 from evaltap.cli.experimenting import request_template
 from evaltap.cli.listening import listening, tls_context
+from evaltap.cli.messages import say
 from evaltap.cli.options.run import ServeOptions
 from evaltap.cli.signals import stopped_by_signals
 from evaltap.evaluator.page.security.site import Site, is_loopback
@@ -169,12 +169,6 @@ def _print(options: ServeOptions, address: str, app_name: str, token: str) -> No
         if made:
             print(f"evaltap serve: token {token}", flush=True)
     if not token:
-        print(
-            "evaltap serve: --no-token: any program on this machine can run the agent",
-            file=sys.stderr,
-        )
+        say("serve", "--no-token: any program on this machine can run the agent")
     if options.insecure_http and not is_loopback(options.host):
-        print(
-            "evaltap serve: --insecure-http: anyone on this network can read what is sent",
-            file=sys.stderr,
-        )
+        say("serve", "--insecure-http: anyone on this network can read what is sent")

@@ -1,7 +1,6 @@
 """`evaltap show`: show one case, turn by turn, with feedback, scores and reasons."""
 
-import json
-
+from evaltap.cli.messages import print_json
 from evaltap.cli.options.inspect import ShowOptions
 from evaltap.cli.stores import open_stores
 from evaltap.evaluator.reports.case import case_lines, find_case, print_line, read_case
@@ -13,7 +12,7 @@ def run(options: ShowOptions) -> int:
     with open_stores(options.db) as store:
         data = read_case(store, find_case(store, options.case, options.app))
     if options.json:
-        print(json.dumps(data, ensure_ascii=False))
+        print_json(data)
         return 0
     out = console()
     for line in case_lines(data):

@@ -5,8 +5,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
+from evaltap.cli.messages import print_outcome
 from evaltap.cli.options.inspect import SkillInstallOptions
-from evaltap.cli.progress import print_outcome
 from evaltap.schemas.files.documents import write_bytes
 
 _FOLDERS: Final = {

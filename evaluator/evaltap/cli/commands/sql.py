@@ -5,11 +5,18 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
 from evaltap.cli.options.inspect import SqlOptions
-from evaltap.evaluator.reports.rows import plain, print_rows
+from evaltap.evaluator.reports.cases import NARROW
+from evaltap.evaluator.reports.console import console
+from evaltap.evaluator.reports.safe_text import visible
 from evaltap.evaluator.store.queries import Rows
 from evaltap.evaluator.store.remote.client import selected
 from evaltap.schemas.errors import InputError
+from evaltap.schemas.text import counted
 
 
 def run(options: SqlOptions) -> int:
@@ -31,9 +38,60 @@ def _print(options: SqlOptions, names: Sequence[str], chunks: Iterator[Rows]) ->
         out = csv.writer(sys.stdout, lineterminator="\n")
         out.writerow(names)
         for chunk in chunks:
-            out.writerows([plain(value) for value in row] for row in chunk)
+            out.writerows([_plain(value) for value in row] for row in chunk)
     elif options.json:
         rows = [dict(zip(names, row, strict=True)) for chunk in chunks for row in chunk]
         print(json.dumps(rows, ensure_ascii=False, default=str))
     else:
-        print_rows(names, chunks, options.limit)
+        _print_rows(names, chunks, options.limit)
+
+
+def _print_rows(names: Sequence[str], chunks: Iterator[Rows], limit: int) -> None:
+    """Print at most `limit` rows, and how many."""
+    rows: Rows = []
+    for chunk in chunks:
+        rows += chunk
+        if len(rows) > limit:
+            break
+    shown = rows[:limit]
+    out = console()
+    width = out.width if out.is_terminal else NARROW
+    cells = [[visible(_text(value)) for value in values] for values in shown]
+    if _needed(names, cells) > width:
+        for line in _upright(names, cells):
+            out.print(Text(line), soft_wrap=True)
+    else:
+        table = Table(box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
+        for place, name in enumerate(names):
+            numbers = all(isinstance(row[place], int | float | None) for row in shown)
+            table.add_column(visible(name), justify="right" if numbers else "left")
+        for row in cells:
+            table.add_row(*map(Text, row))
+        out.print(table, width=width)
+    more = " and more (--limit, --csv)" if len(rows) > len(shown) else ""
+    out.print(f"{counted(len(shown), 'row')}{more}", soft_wrap=True)
+
+
+def _needed(names: Sequence[str], cells: Sequence[Sequence[str]]) -> int:
+    """Return the width that a table needs without wrapping cells."""
+    return sum(max(map(len, column)) + 2 for column in zip(names, *cells, strict=True))
+
+
+def _upright(names: Sequence[str], cells: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield the rows with one line for each value, for rows too wide for a table."""
+    width = max(map(len, names))
+    for row in cells:
+        yield from (f"{name:<{width}}  {value}" for name, value in zip(names, row, strict=True))
+        yield ""
+
+
+def _text(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(_plain(value))
+
+
+def _plain(value: object) -> object:
+    if value is None:
+        return ""
+    if isinstance(value, list | dict | tuple):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    return value

@@ -2,10 +2,10 @@
 
 import getpass
 import json
-import sys
 from dataclasses import replace
 
 from evaltap.cli.listening import listening, listening_at, tls_context
+from evaltap.cli.messages import say
 from evaltap.cli.options.inspect import UiOptions
 from evaltap.cli.page import open_in_browser, print_link, redact, warn_without_tls
 from evaltap.cli.scoring import read_references
@@ -113,10 +113,10 @@ def _proxy(options: UiOptions, access: Access) -> Proxy | None:
         return None
     proxy = proxy_of(options.behind_proxy, options.user_header, options.proxy_secret_file)
     if not access.people():
-        print(
-            "evaltap ui: the list of people is empty, so nobody can log in; add people under the name that"
+        say(
+            "ui",
+            "the list of people is empty, so nobody can log in; add people under the name that"
             f" the proxy sends in {options.user_header}: `evaltap ui X.duckdb --invite ROLE --name NAME`",
-            file=sys.stderr,
         )
     return proxy
 
@@ -134,9 +134,9 @@ def _running(options: UiOptions, access: Access) -> str:
     """Return the address of the running page; if none is running, the one that the options give."""
     if address := running_address(options.db):
         return address
-    print(
-        f"evaltap ui: no page is running for {options.db}; the link works once a page runs at this address",
-        file=sys.stderr,
+    say(
+        "ui",
+        f"no page is running for {options.db}; the link works once a page runs at this address",
     )
     return _site(options, access).address
 

@@ -1,9 +1,9 @@
 """`evaltap why`: explain why a case was not scored."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict
 
+from evaltap.cli.messages import print_json
 from evaltap.cli.options.inspect import WhyOptions
 from evaltap.cli.stores import choice_of, keys_of, open_stores
 from evaltap.evaluator.analysis.filters.listing import full_name
@@ -37,7 +37,7 @@ def run(options: WhyOptions) -> int:
 
 def _print_json(answers: Iterator[tuple[str, Answer]], *, single: bool) -> int:
     data = [{**asdict(one), "complete": one.complete} for _, one in answers]
-    print(json.dumps(data[0] if single else data, ensure_ascii=False))
+    print_json(data[0] if single else data)
     return 0 if all(one["complete"] for one in data) else 3
 
 

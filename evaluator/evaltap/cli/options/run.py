@@ -8,13 +8,12 @@ from evaltap.cli.declared import STORE, argument, group, option
 from evaltap.cli.options.shared import (
     FilterOptions,
     JudgeOptions,
+    MetricOptions,
     TlsOptions,
     allow_code,
     as_json,
-    case_seconds,
     metrics_file,
     ray_address,
-    thresholds,
 )
 from evaltap.cli.values import (
     amount,
@@ -278,9 +277,7 @@ class RunOptions:
     )
     tools: ToolCallOptions = group(ToolCallOptions, "tool calls")
     partners: PartnerOptions = group(PartnerOptions, "simulated users and expected agents")
-    threshold: tuple[tuple[str, float], ...] = thresholds()
-    case_seconds: float | None = case_seconds()
-    allow_code: bool = allow_code()
+    limits: MetricOptions = group(MetricOptions)
     judges: JudgeOptions = group(
         JudgeOptions, "judges; --budget-usd counts agents and simulated users, too"
     )
@@ -340,9 +337,7 @@ class ReplayOptions:
         "also write the forecast as one HTML file, with changed sessions beside their recording",
     )
     tools: ToolCallOptions = group(ToolCallOptions, "tool calls")
-    threshold: tuple[tuple[str, float], ...] = thresholds()
-    case_seconds: float | None = case_seconds()
-    allow_code: bool = allow_code()
+    limits: MetricOptions = group(MetricOptions)
     judges: JudgeOptions = group(JudgeOptions, "judges; --budget-usd counts the agent, too")
     json: bool = as_json()
 

@@ -275,9 +275,11 @@ def ray_address() -> Any:
     )
 
 
-def thresholds() -> Any:
-    """Declare thresholds that override those of the metrics file."""
-    return option(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricOptions:
+    """What metrics may do, whatever they score."""
+
+    threshold: tuple[tuple[str, float], ...] = option(
         "--threshold METRIC=X",
         "override a metric's threshold; may be repeated (default: EVALTAP_THRESHOLDS, as"
         " METRIC=X,METRIC=X, or the metrics file)",
@@ -286,17 +288,14 @@ def thresholds() -> Any:
         variable="EVALTAP_THRESHOLDS",
         adds=True,
     )
-
-
-def case_seconds() -> Any:
-    """Declare the time limit for scoring a case."""
-    return option(
+    case_seconds: float | None = option(
         "--case-seconds SECONDS",
         "time limit for a case under a metric without a judge; beyond it the case gets an error"
         " (default: EVALTAP_CASE_SECONDS, or 60)",
         parse=seconds,
         variable="EVALTAP_CASE_SECONDS",
     )
+    allow_code: bool = allow_code()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -323,9 +322,7 @@ class ScoringOptions:
         parse=cost_classes,
     )
     concurrency: int = concurrency()
-    threshold: tuple[tuple[str, float], ...] = thresholds()
-    case_seconds: float | None = case_seconds()
-    allow_code: bool = allow_code()
+    limits: MetricOptions = group(MetricOptions)
     judges: JudgeOptions = group(JudgeOptions, "judges")
 
 

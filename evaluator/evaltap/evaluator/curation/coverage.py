@@ -113,7 +113,9 @@ def coverage(
         by_value[value].append(turn)
     texts = {turn.key.name: turn.text for turn in seen} if by == "intent" else {}
     gaps = []
-    weights = {value: _weight(turns) for value, turns in by_value.items()}
+    weights = {
+        value: sum(1 / turn.probability for turn in turns) for value, turns in by_value.items()
+    }
     heaviest = sorted(by_value, key=lambda value: (-weights[value], value))
     for value in [one for one in heaviest if one not in covered][:SHOWN_GAPS]:
         share = share_of(pairs, {value})
@@ -139,10 +141,6 @@ def _pairs(turns: Sequence[Seen], values: Sequence[Iterable[str]]) -> list[tuple
 def _examples(turns: Iterable[Seen]) -> tuple[TurnKey, ...]:
     by_case = {turn.key[:3]: turn.key for turn in reversed([*turns])}
     return tuple([*reversed(by_case.values())][:EXAMPLES])
-
-
-def _weight(turns: Iterable[Seen]) -> float:
-    return sum(1 / turn.probability for turn in turns)
 
 
 def share_of(pairs: Sequence[tuple[Seen, str]], wanted: set[str]) -> Estimate | None:

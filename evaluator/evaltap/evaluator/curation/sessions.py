@@ -12,7 +12,7 @@ from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.turn import EARLIER_TURNS
 from evaltap.evaluator.curation.picks import TurnKey
 from evaltap.evaluator.curation.recipe import Unit
-from evaltap.evaluator.ingest.landing.documents import DocumentReader, LandedTurns, TurnDocuments
+from evaltap.evaluator.ingest.landing.cases import DocumentReader, LandedTurns, TurnDocuments
 from evaltap.evaluator.store.database import STORE, sql
 from evaltap.evaluator.store.queries import Row, StoreReader
 from evaltap.schemas.formats.case import CaseData

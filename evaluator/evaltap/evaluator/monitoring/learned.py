@@ -177,8 +177,6 @@ class Alarms:
 
 LEAST_DAYS: Final = 7
 LEAST_SESSIONS: Final = 50
-_DAY: Final = timedelta(days=1)
-_ALL: Final[Mapping[str, str]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +295,7 @@ class LearnedWatch:
             stream.progress = self._progress(learning, turns[0].started_at.date())
             if len(learning) < len(sessions):
                 stream.learned = _learn(learning, self._watch, sessions[len(learning)].began.date())
-                stream.alarms = _alarms(stream.learned, chance)
+                stream.alarms = Alarms(stream.learned.usual, stream.learned.largest, chance)
             streams.append(stream)
             rest.append([] if stream.learned is None else many)
         return self._process_days(store, streams, rest, until)
@@ -305,7 +303,7 @@ class LearnedWatch:
     def _read(self, store: StoreReader, day: date) -> list[Sequence[WatchedTurn]]:
         """Return the turns since a day, for each stream; nothing if there is a new stream."""
         assert self._counting is not None
-        since = _aware(day)
+        since = datetime.combine(day, time(), UTC)
         found: list[Sequence[WatchedTurn]] = [
             read_turns(store, self._watch, self._counting, since=since)
         ]
@@ -544,10 +542,6 @@ def _learn(sessions: Sequence[WatchedSession], watch: Watch, ends: date) -> Lear
     return LearnedBaseline(usual(days, smallest), longest, heaviest * longest, ends, mean)
 
 
-def _alarms(learned: LearnedBaseline, chance: float) -> Alarms:
-    return Alarms(learned.usual, learned.largest, chance)
-
-
 def _baseline(sessions: Sequence[WatchedSession], begins: date) -> Sequence[WatchedSession]:
     """Return the sessions before a day, or before the first later day with enough days and sessions."""
     days: set[date] = set()
@@ -558,10 +552,6 @@ def _baseline(sessions: Sequence[WatchedSession], begins: date) -> Sequence[Watc
             return sessions[:place]
         days.add(day)
     return sessions
-
-
-def _aware(day: date) -> datetime:
-    return datetime.combine(day, time(), UTC)
 
 
 def _hour(moment: datetime | None) -> datetime | None:

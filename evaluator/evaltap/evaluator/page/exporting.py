@@ -17,8 +17,7 @@ from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.curation.curate import Means, curate
 from evaltap.evaluator.curation.recipe import BUILT_IN, Expect, Recipe
 from evaltap.evaluator.curation.review.queue import decisions
-from evaltap.evaluator.ingest.landing.cases import landed_cases
-from evaltap.evaluator.ingest.landing.own_ids import repeated_ids, with_own_ids
+from evaltap.evaluator.ingest.landing.cases import landed_cases, repeated_ids, with_own_ids
 from evaltap.evaluator.page.request import Download
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError

@@ -6,18 +6,19 @@ import shlex
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
+
+from rich import box
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.table import Table
+from rich.text import Text
 
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.evaluator.reports.summary import CaseRow, Difference, MetricCounts, Summary
 from evaltap.evaluator.reports.text import summary_notes
 from evaltap.schemas.text import PIPE_WIDTH, counted
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
 
 REASON_WIDTH = 400
 _UNBOUNDED = 10_000
@@ -27,7 +28,7 @@ _OPENING = 60
 _COLOURS = {"-": "red", "+": "green", "!": "yellow", ">": "yellow"}
 
 
-def console() -> "Console":
+def console() -> Console:
     """Return a console for the terminal; in a pipe, a plain one with the width of COLUMNS."""
     found = visible_console(sys.stdout)
     if found.is_terminal or os.environ.get("COLUMNS", "").isdigit():
@@ -35,24 +36,22 @@ def console() -> "Console":
     return visible_console(sys.stdout, width=PIPE_WIDTH)
 
 
-def visible_console(stream: object, width: int | None = None) -> "Console":
+def visible_console(stream: object, width: int | None = None) -> Console:
     """Return a console for a stream that makes hidden characters visible."""
-    from rich.console import Console, ConsoleOptions, RenderableType
-    from rich.segment import Segment
-
-    class VisibleConsole(Console):
-        def render(
-            self, renderable: RenderableType, options: ConsoleOptions | None = None
-        ) -> Iterator[Segment]:
-            for text, style, control in super().render(renderable, options):
-                yield Segment(text if control else visible(text), style, control)
-
     raw: Any = getattr(stream, "raw", stream)  # the codes for colours are not recorded text
     if not raw.isatty():
         raw = _Trimmed(raw)
     # With NO_COLOR, rich drops colours but not bold and dim; here nothing is styled then.
     system: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
-    return VisibleConsole(file=raw, highlight=False, width=width, color_system=system)
+    return _VisibleConsole(file=raw, highlight=False, width=width, color_system=system)
+
+
+class _VisibleConsole(Console):
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterator[Segment]:
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else visible(text), style, control)
 
 
 class _Trimmed:
@@ -72,7 +71,7 @@ class _Trimmed:
 
 def print_summary(
     summary: Summary,
-    out: "Console",
+    out: Console,
     differences: Sequence[Difference] = (),
     *,
     store: str | None = None,
@@ -81,8 +80,6 @@ def print_summary(
 
     `store` are the words that name it in hints, empty or with a blank behind them; None: no hints.
     """
-    from rich.text import Text
-
     out.print(Text(_about(summary)), soft_wrap=True)
     _print_metrics(summary, out)
     for note in summary_notes(summary):
@@ -115,9 +112,7 @@ def print_summary(
         )
 
 
-def _print_differences(differences: Sequence[Difference], out: "Console") -> None:
-    from rich.text import Text
-
+def _print_differences(differences: Sequence[Difference], out: Console) -> None:
     if differences:
         title = (
             "tool calls of these cases: - expected, + made, ! different arguments, > out of order"
@@ -165,7 +160,7 @@ _COUNTS: Final = (
 """Field, heading and colour of the counts of a metric; counts that are 0 everywhere are omitted."""
 
 
-def _print_metrics(summary: Summary, out: "Console") -> None:
+def _print_metrics(summary: Summary, out: Console) -> None:
     """Print the table of metrics as wide as the terminal allows, without truncating names and counts."""
     for table in (
         _metrics(summary, 2, between=" "),
@@ -180,12 +175,8 @@ def _print_metrics(summary: Summary, out: "Console") -> None:
     out.print(table, crop=False)
 
 
-def _metrics(summary: Summary, padding: int, *, between: str, mean: bool = True) -> "Table":
+def _metrics(summary: Summary, padding: int, *, between: str, mean: bool = True) -> Table:
     """Return the table of metrics, with `between` separating a rate from its interval."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
     table = Table(box=box.SIMPLE, show_edge=False, pad_edge=False, padding=(0, padding, 0, 0))
     table.add_column("metric", no_wrap=True)
     shown = [
@@ -210,9 +201,7 @@ def _metrics(summary: Summary, padding: int, *, between: str, mean: bool = True)
     return table
 
 
-def _count(count: int, colour: str) -> "Text":
-    from rich.text import Text
-
+def _count(count: int, colour: str) -> Text:
     return Text(f"{count:,}", style=colour if count else "")
 
 
@@ -223,10 +212,8 @@ def _rate(row: MetricCounts, between: str) -> str:
     return f"{row.rate.value:.1%}{between}({low:.0%} to {high:.0%})"
 
 
-def _print_item(out: "Console", head: str, text: str) -> None:
+def _print_item(out: Console, head: str, text: str) -> None:
     """Print a line with names, followed by a wrapped text."""
-    from rich.text import Text
-
     out.print(Text(f"  {visible(head)}", style="bold"), soft_wrap=True)
     for line in textwrap.wrap(shorten(text), max(40, out.width - 6)):
         out.print(Text(f"      {line}"), soft_wrap=True)

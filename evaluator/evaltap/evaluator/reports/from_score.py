@@ -1,8 +1,5 @@
 """A case report directly from a score, without a store, for callers that score and show a single case."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from evaltap.evaluator.cases.identity import case_identity
 from evaltap.evaluator.cases.text import cut
 from evaltap.evaluator.reports.evidence import Comparison, evidence_of
@@ -52,7 +49,7 @@ def case_report(
 
 def _cell(outcome: MetricOutcome, case: CaseData, limits: Limits) -> Cell:
     recorded = case.get("actualConversation") or case.get("conversation") or ()
-    ids = [_invocation_id(turn) for turn in recorded]
+    ids = [(turn or {}).get("invocationId") or "" for turn in recorded]
     turns = list(zip(ids, outcome.turns, strict=False))[: limits.turn_scores]
     return Cell(
         outcome.name,
@@ -75,7 +72,3 @@ def _cell(outcome: MetricOutcome, case: CaseData, limits: Limits) -> Cell:
             for rubric in vote.rubric_scores
         ),
     )
-
-
-def _invocation_id(turn: Mapping[str, Any] | None) -> str:
-    return (turn or {}).get("invocationId") or ""

@@ -13,8 +13,7 @@ import orjson
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.references import References
 from evaltap.evaluator.cases.text import cut
-from evaltap.evaluator.ingest.landing.cases import assembled
-from evaltap.evaluator.ingest.landing.documents import DocumentReader
+from evaltap.evaluator.ingest.landing.cases import DocumentReader, assembled
 from evaltap.evaluator.reports.case_files import CaseWords, FileCases, landed_words, words_of
 from evaltap.evaluator.reports.evidence import Comparison, evidence_of
 from evaltap.evaluator.reports.model import (

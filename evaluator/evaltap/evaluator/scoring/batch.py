@@ -49,16 +49,7 @@ def add_rows(
             CuratedCaseRow(app_name=app, eval_set_id=eval_set, eval_id=eval_id, weight=weight)
         )
     if not score.metrics:
-        # The turns could not be paired, so no metric has a score, and each gets the reason.
-        status = Status.CRASHED if score.status is Status.CRASHED else Status.ERROR
-        count = len(case.get("actualConversation") or case.get("conversation") or ())
-        rows.scores.extend(
-            ScoreRow(
-                app, eval_set, eval_id, revision, index,
-                None, status.value, score.error_message, count,
-            )
-            for index in indexes
-        )  # fmt: skip
+        rows.scores += _unpaired(identity, case, score, indexes)
         return
     if score.placeholders:
         rows.without_reference += 1
@@ -89,6 +80,20 @@ def add_rows(
                     turn_revision=turn_revision, metric_name=outcome.name,
                 )  # fmt: skip
                 add_vote_rows(rows, judged, turn)
+
+
+def _unpaired(
+    identity: CaseIdentity, case: Mapping[str, Any], score: CaseScore, indexes: Sequence[int]
+) -> Iterator[ScoreRow]:
+    """Yield the rows of a case whose turns could not be paired: each metric gets the reason."""
+    app, eval_set, eval_id, revision, _ = identity
+    status = Status.CRASHED if score.status is Status.CRASHED else Status.ERROR
+    count = len(case.get("actualConversation") or case.get("conversation") or ())
+    for index in indexes:
+        yield ScoreRow(
+            app, eval_set, eval_id, revision, index,
+            None, status.value, score.error_message, count,
+        )  # fmt: skip
 
 
 def compares(metric: EvalMetric) -> bool:

@@ -23,12 +23,12 @@ from evaltap.evaluator.scoring.contract.embedder import (
     Vector,
 )
 from evaltap.evaluator.scoring.contract.hosts import OPENAI_URL, among, host_of
+from evaltap.evaluator.scoring.contract.judge import UnreachableError
 from evaltap.evaluator.scoring.judges.http import (
     BrokenResponseError,
     NoAnswerInTimeError,
     NotSentError,
     ResponseTooLargeError,
-    UnreachableError,
 )
 from evaltap.evaluator.scoring.judges.openai import openai_client, retry_after
 from evaltap.schemas.errors import ConfigurationError
@@ -113,17 +113,16 @@ class EnvironmentEmbedders:
                     self._announce(f"asks {settings.model} at {host_of(settings.base_url)}")
             return embedder
 
+    def reach(self, model: EmbeddingModel | None) -> str:
+        """Return what will delay the vectors of a metric's model, empty for nothing.
 
-def reach(model: EmbeddingModel | None, environ: Mapping[str, str]) -> str:
-    """Return what will delay the vectors of a metric's model, empty for nothing.
-
-    Raises UnreachableError when nothing answers at its address.
-    """
-    try:
-        settings = embedding_settings(model, environ)
-    except EmbeddingsNotConfiguredError:  # the reason of each case
-        return ""
-    return OpenAIEmbedder(settings).check() if settings.base_url else ""
+        Raises UnreachableError when nothing answers at its address.
+        """
+        try:
+            settings = embedding_settings(model, self._environ)
+        except EmbeddingsNotConfiguredError:  # the reason of each case
+            return ""
+        return OpenAIEmbedder(settings).check() if settings.base_url else ""
 
 
 def checked(vectors: object, count: int) -> list[list[float]]:  # what came from outside

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from evaltap.evaluator.scoring.contract.context import Services
-from evaltap.evaluator.scoring.contract.judge import JudgeNotConfigured
+from evaltap.evaluator.scoring.contract.judge import JudgeNotConfigured, UnreachableError
 from evaltap.evaluator.scoring.judges.budget import Budget, BudgetAccount, BudgetLimits, Spending
 from evaltap.evaluator.scoring.judges.settings import (
     divided_limits,
@@ -19,6 +19,7 @@ from evaltap.evaluator.scoring.judges.settings import (
 from evaltap.schemas.formats.metric import EvalMetric, JudgeModel
 
 if TYPE_CHECKING:  # with HTTP and SQLite, which most runs do not need
+    from evaltap.evaluator.scoring.embeddings import EnvironmentEmbedders
     from evaltap.evaluator.scoring.judges.cache import JudgeCache
     from evaltap.evaluator.scoring.judges.provider import EnvironmentJudges
 
@@ -62,6 +63,7 @@ class JudgeSession:
         self._workers = workers
         self._shared = budget
         self._judges: EnvironmentJudges | None = None
+        self._embedders: EnvironmentEmbedders | None = None
         self._cache: JudgeCache | None = None
         self._budget: Budget | None = None
 
@@ -77,10 +79,11 @@ class JudgeSession:
         from evaltap.evaluator.scoring.judges.cache import cache_from
         from evaltap.evaluator.scoring.judges.provider import EnvironmentJudges
 
-        embedders = EnvironmentEmbedders(announce=self._announce)
+        environ = self.settings.environ()
+        self._embedders = EnvironmentEmbedders(environ, announce=self._announce)
         if not models:
-            return Services(embeddings=embedders)
-        environ = divided_limits(self.settings.environ(), self._workers)
+            return Services(embeddings=self._embedders)
+        environ = divided_limits(environ, self._workers)
         if self._shared is None and self.settings.budget is not None:
             self._budget = Budget(self.settings.budget)
         self._cache = cache_from(self.settings.cache, environ)
@@ -91,7 +94,7 @@ class JudgeSession:
             announce=self._announce,
         )
         self._check(models, self._judges)
-        return Services(judge=self._judges, embeddings=embedders)
+        return Services(judge=self._judges, embeddings=self._embedders)
 
     def _check(self, models: Sequence[JudgeModel | None], judges: "EnvironmentJudges") -> None:
         """Report once, before scoring starts, which judges are not configured.
@@ -116,8 +119,6 @@ class JudgeSession:
         connections = dict.fromkeys(self._reaching(metrics))
         if not connections:
             return
-        from evaltap.evaluator.scoring.judges.http import UnreachableError  # as above
-
         messages: dict[str, None] = {}
         for connect in connections:
             try:
@@ -131,16 +132,15 @@ class JudgeSession:
 
     def _reaching(self, metrics: Iterable[EvalMetric]) -> Iterator[Callable[[], str]]:
         """Yield a function that connects, for each judge and each embedder of the metrics."""
-        judges = self._judges
+        judges, embedders = self._judges, self._embedders
         for metric in metrics:
             for model in judge_models_of(metric):
                 with suppress(JudgeNotConfigured):
                     if judges is not None:
                         yield judges(model).reach
             for embedding in embedding_models_of(metric):
-                from evaltap.evaluator.scoring.embeddings import reach  # as above
-
-                yield partial(reach, embedding, self.settings.environ())
+                if embedders is not None:
+                    yield partial(embedders.reach, embedding)
 
     def record_spending(self, spent: Spending, refused: int) -> None:
         """Add the spending of judges in other processes, and the calls that were refused there."""

@@ -29,7 +29,7 @@ from evaltap.evaluator.store.gate import Gate
 from evaltap.evaluator.store.held import hold, let_go, not_held_here
 from evaltap.evaluator.store.opening import make_log_private, open_file, open_when_free, use
 from evaltap.evaluator.store.place import Folder, Place, place_of
-from evaltap.evaluator.store.queries import Parameters, Record, Rows, StoreWriter
+from evaltap.evaluator.store.queries import Parameters, Rows, StoreWriter
 from evaltap.evaluator.store.results_folder import (
     FOLDER_KEY,
     RESULT_TABLES,
@@ -470,7 +470,7 @@ class ReadingStore(Store):
     def __init__(self, path: Path) -> None:
         self._limits: Iterator[str] = iter(())
         super().__init__(path, create=False)
-        super()._execute(_FOR_READING)
+        self._execute(_FOR_READING)
         self._limits = iter(_WIDER)
 
     def _open_anew(
@@ -478,19 +478,8 @@ class ReadingStore(Store):
     ) -> None:
         super()._open_anew(open_)
         if next(self._limits, None) is not None:
-            super()._execute(_FOR_READING)
+            self._execute(_FOR_READING)
             self._limits = iter(_WIDER)
-
-    def rows(self, query: str, parameters: Parameters = None) -> Rows:
-        """Return all rows of a query."""
-        return self._fitting(lambda: super(ReadingStore, self).rows(query, parameters))
-
-    def records(self, query: str, parameters: Parameters = None) -> list[Record]:
-        """Return all rows of a query as dicts by column name."""
-        return self._fitting(lambda: super(ReadingStore, self).records(query, parameters))
-
-    def _execute(self, statement: str, parameters: Parameters = None) -> None:
-        self._fitting(lambda: super(ReadingStore, self)._execute(statement, parameters))
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -499,19 +488,19 @@ class ReadingStore(Store):
         with super().transaction():
             yield
 
-    def _fitting(self, ask: Callable[[], T]) -> T:
+    def _asked(self, ask: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
         while True:
             try:
-                return ask()
+                return super()._asked(ask)
             except NoMemoryError:
                 wider = next(self._limits, None)
                 if wider is None:
                     raise
-                super()._execute(wider)
+                self._execute(wider)
 
     def _lift(self) -> None:
         for _ in self._limits:
-            super()._execute(_NO_LIMIT)
+            self._execute(_NO_LIMIT)
 
 
 class TemporaryStore(Store):
@@ -529,30 +518,19 @@ class TemporaryStore(Store):
     def _create_views(self) -> None:
         pass
 
-    def rows(self, query: str, parameters: Parameters = None) -> Rows:
-        """Return all rows of a query."""
-        return self._with_views(lambda: super(TemporaryStore, self).rows(query, parameters))
-
-    def records(self, query: str, parameters: Parameters = None) -> list[Record]:
-        """Return all rows of a query as dicts by column name."""
-        return self._with_views(lambda: super(TemporaryStore, self).records(query, parameters))
-
-    def _execute(self, statement: str, parameters: Parameters = None) -> None:
-        self._with_views(lambda: super(TemporaryStore, self)._execute(statement, parameters))
-
     def cursor(self) -> duckdb.DuckDBPyConnection:
         """Return another connection to the same file, with all views."""
         self._make_views()
         return super().cursor()
 
-    def _with_views(self, ask: Callable[[], T]) -> T:
+    def _asked(self, ask: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
         try:
-            return ask()
+            return super()._asked(ask)
         except duckdb.CatalogException:
             if self._has_views:
                 raise
             self._make_views()
-            return ask()
+            return super()._asked(ask)
 
     def _make_views(self) -> None:
         if not self._has_views:

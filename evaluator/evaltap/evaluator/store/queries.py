@@ -186,22 +186,28 @@ class ConnectedReader(StoreReader):
     def _asking(self) -> AbstractContextManager[duckdb.DuckDBPyConnection]:
         """Return the connection, ready for a statement; errors in the block are converted."""
 
+    def _asked(self, ask: Callable[[duckdb.DuckDBPyConnection], Found]) -> Found:
+        """Return what a statement returns; a store that can mend a failure asks again."""
+        with self._asking() as connection:
+            return ask(connection)
+
     def rows(self, query: str, parameters: Parameters = None) -> Rows:
         """Return all rows of a query, including rows written by the open transaction."""
-        with self._asking() as connection:
-            return connection.execute(query, parameters).fetchall()
+        return self._asked(lambda connection: connection.execute(query, parameters).fetchall())
 
     def records(self, query: str, parameters: Parameters = None) -> list[Record]:
         """Return all rows of a query as dicts by column name."""
-        with self._asking() as connection:
+
+        def asked(connection: duckdb.DuckDBPyConnection) -> list[Record]:
             result = connection.execute(query, parameters)
             names = [column[0] for column in result.description or ()]
             return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
 
+        return self._asked(asked)
+
     def _execute(self, statement: str, parameters: Parameters = None) -> None:
-        with self._asking() as connection:
-            # An unread result would block the appender on this connection.
-            connection.execute(statement, parameters).fetchall()
+        # An unread result would block the appender on this connection.
+        self._asked(lambda connection: connection.execute(statement, parameters).fetchall())
 
     def prepared(self, table: str, rows: Sequence[Row] | Sequence[Struct]) -> Appendable:
         """Return rows in the form in which `append` writes them without the interpreter lock."""

@@ -14,6 +14,7 @@ from evaltap.experiments.mocks.declared import DeclaredMock
 from evaltap.experiments.mocks.recorded import Recording
 from evaltap.recorder.answering import TOOL_ANSWERS, ToolAnswers, ToolMiss
 from evaltap.schemas.errors import InputError
+from evaltap.schemas.formats.case import CaseData
 
 ChatMessage: TypeAlias = dict[str, Any]
 """`{"role": "system" | "user" | "assistant", "content": text}`."""
@@ -23,18 +24,10 @@ class AgentError(Exception):
     """The agent did not do what an agent does: no answer, two answers, garbage.  Counts as its crash."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """One run of the agent on one case; the unit of work of an experiment."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetCase:
+    """What the agent meets of a case, and who answers beside it."""
 
-    eval_set_id: str
-    eval_id: str
-    trial: int
-    """From 1."""
-    attempt: int
-    """From 1: an attempt that was interrupted is made again."""
-    run: str
-    """The label of the recording: experiment, trial and, beyond the first, the attempt."""
     turns: tuple[str, ...]
     """What the user says, turn by turn."""
     context: tuple[ChatMessage, ...] = ()
@@ -51,10 +44,24 @@ class Unit:
     every_turn: tuple[DeclaredMock, ...] = ()
     """The mocks that the case declares for every turn, after those of the turn."""
     expected_every_turn: tuple[DeclaredMock, ...] = ()
-    scenario: Mapping[str, Any] | None = None
-    """The plan of a simulated user, as JSON, in place of `turns`."""
+    scenario: CaseData | None = None
+    """The plan of a simulated user, in place of `turns`."""
     expects: bool = False
     """Whether another agent gives the expected turns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unit(MetCase):
+    """One run of the agent on one case; the unit of work of an experiment."""
+
+    eval_set_id: str
+    eval_id: str
+    trial: int
+    """From 1."""
+    attempt: int
+    """From 1: an attempt that was interrupted is made again."""
+    run: str
+    """The label of the recording: experiment, trial and, beyond the first, the attempt."""
 
     @property
     def session_id(self) -> str:
@@ -129,12 +136,15 @@ class Conversation:
 
     unit: Unit
     messages: list[ChatMessage] = field(default_factory=list)
+    turns: int = 0
+    """Turns that began."""
 
     def __post_init__(self) -> None:
         self.messages = [*self.unit.context]
 
     def ask(self, user: str) -> Asked:
         """Add the user's message and return the turn."""
+        self.turns += 1
         self.messages.append({"role": "user", "content": user})
         return Asked(self.unit, list(self.messages))
 

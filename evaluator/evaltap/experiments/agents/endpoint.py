@@ -68,32 +68,15 @@ class EndpointAgent:
                 return self._read(*await called(self._post, body))
             except urllib.error.HTTPError as error:
                 if error.code not in _BUSY or number + 1 == _MOST_TRIES:
-                    text = error.read(2_000).decode(errors="replace")
-                    raise AgentError(
-                        f"{self._url} answered with status {error.code}: {shown(text)}"
-                    ) from None
+                    raise refusal(self._url, error) from None
                 await asyncio.sleep(_pause(error.headers.get("Retry-After"), number))
         raise AssertionError  # the last try has returned or raised
 
     def _post(self, body: bytes) -> tuple[str, str]:
-        headers = {
-            "Content-Type": "application/json",
-            "Accept": "application/json, text/event-stream",
-        }
-        if self._key:
-            headers["Authorization"] = f"Bearer {self._key}"
-        request = urllib.request.Request(self._url, body, headers)
-        try:
-            with OPENER.open(request, timeout=_SOCKET_SECONDS) as response:
-                data = response.read(_LONGEST_REPLY + 1)
-                kind = response.headers.get_content_type()
-        except urllib.error.HTTPError:
-            raise
-        except (OSError, http.client.HTTPException) as error:
-            reason = getattr(error, "reason", None) or error or type(error).__name__
-            raise AgentError(f"{self._url} cannot be reached: {reason}") from error
-        if len(data) > _LONGEST_REPLY:
-            raise AgentError(f"{self._url} answered with more than {_LONGEST_REPLY} bytes")
+        accept = "application/json, text/event-stream"
+        kind, data = post(
+            self._url, body, self._key, accept, seconds=_SOCKET_SECONDS, longest=_LONGEST_REPLY
+        )
         return kind, data.decode(errors="replace")
 
 
@@ -116,6 +99,37 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 OPENER: Final = urllib.request.build_opener(_NoRedirects)
 """Follows no redirect."""
+
+
+def post(
+    url: str, body: bytes, token: str, accept: str, *, seconds: float, longest: int
+) -> tuple[str, bytes]:
+    """Send JSON to an agent; return the content type of its reply and the reply.
+
+    Raises AgentError without a reply of at most `longest` bytes, and HTTPError for a refusal.
+    """
+    headers = {"Content-Type": "application/json", "Accept": accept}
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
+    try:
+        request = urllib.request.Request(url, body, headers)
+        with OPENER.open(request, timeout=seconds) as response:
+            data: bytes = response.read(longest + 1)
+            kind: str = response.headers.get_content_type()
+    except urllib.error.HTTPError:
+        raise
+    except (OSError, http.client.HTTPException) as error:
+        reason = getattr(error, "reason", None) or error or type(error).__name__
+        raise AgentError(f"{url} cannot be reached: {reason}") from error
+    if len(data) > longest:
+        raise AgentError(f"{url} answered with more than {longest:,} bytes")
+    return kind, data
+
+
+def refusal(url: str, error: urllib.error.HTTPError) -> AgentError:
+    """Return what an answer with an error's status is to a run."""
+    text = error.read(2_000).decode(errors="replace")
+    return AgentError(f"{url} answered with status {error.code}: {shown(text)}")
 
 
 def _pause(asked_for: str | None, number: int) -> float:

@@ -1,5 +1,6 @@
 """Run the new agent on recorded sessions, with the recorded results of their tools, and forecast."""
 
+import difflib
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,7 +16,8 @@ from evaltap.evaluator.analysis.forecast.fates import Fork, TurnFate, fates
 from evaltap.evaluator.analysis.forecast.forecast import faithful_share, forecast
 from evaltap.evaluator.analysis.forecast.model import Options, ReplayedTurn
 from evaltap.evaluator.cases.identity import CaseKey
-from evaltap.evaluator.curation.sessions import Session, recorded_case
+from evaltap.evaluator.curation.picks import TurnKey
+from evaltap.evaluator.curation.sessions import Session, read_sessions, recorded_case
 from evaltap.evaluator.scoring.run_metrics import run_metrics
 from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.store.database import Store
@@ -25,7 +27,6 @@ from evaltap.experiments.mocks.drift import ToolDrift, drift_of, renamed
 from evaltap.experiments.mocks.recorded import names, recording_of
 from evaltap.experiments.plan import CaseSet, RunCase, read_case
 from evaltap.experiments.process import AgentProcess
-from evaltap.experiments.replay.differences import conversations, difference_of
 from evaltap.experiments.replay.recorded import (
     RecordedSession,
     RecordedTurn,
@@ -36,12 +37,15 @@ from evaltap.experiments.replay.result import ForkedTool, ReplayResult
 from evaltap.experiments.running import Finished, Request, Start, run_experiment
 from evaltap.experiments.units import NAMED, UnitRow, named, read_units
 from evaltap.schemas.errors import InputError
+from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.text import counted
 
 SET: Final = "replay"
 """The name of the set that replayed sessions are in."""
 MOST_SHOWN: Final = 20
 """Sessions of each list whose calls are compared."""
+_LONGEST: Final = 500
+"""Characters of a call or an answer in a difference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,3 +352,54 @@ _VERDICTS: Final = f"""
 SELECT app_name, eval_set_id, eval_id, turn_index, metric_name, status FROM latest_turn_scores
 WHERE metric_digest IN $digests::VARCHAR[] AND {NAMED}
 """
+
+
+def conversations(store: StoreReader, keys: Iterable[CaseKey]) -> dict[CaseKey, list[CaseData]]:
+    """Return the recorded turns of some cases."""
+    found = read_sessions(store, [TurnKey(*key, "") for key in keys])
+    return {key: [turn.actual for turn in one.turns] for key, one in found.items()}
+
+
+def difference_of(old: list[CaseData], new: list[CaseData]) -> list[str]:
+    """Return the lines of a diff: calls and answers of turns that are not alike, cost and latency.
+
+    Cost and latency are those of the turns that both have.  The tools of the new ones took no time.
+    """
+    lines: list[str] = []
+    for number, turn in enumerate(new):
+        before = [*_lines(old[number])] if number < len(old) else []
+        after = [*_lines(turn)]
+        if before != after:
+            lines += [f"  user: {_said(turn.get('userContent'))}"]
+            lines += [one for one in difflib.ndiff(before, after) if not one.startswith("?")]
+    return [*lines, *_figures(old[: len(new)], new)] if lines else []
+
+
+def _figures(old: list[CaseData], new: list[CaseData]) -> Iterator[str]:
+    for name, key, form in (("cost", "costUsd", "${:.4f}"), ("latency", "latencyMs", "{:,.0f} ms")):
+        sums = [_sum(turns, key) for turns in (old, new)]
+        if None not in sums:
+            yield f"  {name}: {' -> '.join(map(form.format, sums))}"
+
+
+def _sum(turns: list[CaseData], key: str) -> float | None:
+    values = [(turn.get("telemetry") or {}).get(key) for turn in turns]
+    known = [one for one in values if isinstance(one, int | float)]
+    return float(sum(known)) if len(known) == len(values) else None
+
+
+def _lines(turn: CaseData) -> Iterator[str]:
+    for tool in turn.get("tools") or ():
+        if tool:
+            arguments = orjson.dumps(tool.get("arguments") or {}, option=orjson.OPT_SORT_KEYS)
+            yield _cut(f"{tool.get('name')}({arguments.decode()})")
+    yield f"answer: {_said(turn.get('finalResponse'))}"
+
+
+def _said(message: Mapping[str, object] | None) -> str:
+    content = (message or {}).get("content")
+    return _cut(" ".join(str(content or "-").split()))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

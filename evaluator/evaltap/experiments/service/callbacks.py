@@ -7,10 +7,12 @@ callbacks.add("log", after_inference_case=lambda call: print(call.eval_case_id, 
 import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from datetime import datetime
-from typing import Any, Final, TypeAlias
+from datetime import UTC, datetime
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from evaltap.experiments.service.requests import ServiceError
+
+Found = TypeVar("Found")
 
 POINTS: Final = (
     "before_inference_set",
@@ -84,6 +86,26 @@ class Callbacks:
     def copy(self) -> "Callbacks":
         """Return these callbacks, to which others can be added."""
         return Callbacks({point: [*added] for point, added in self._added.items()})
+
+    async def around(
+        self,
+        step: Literal["inference", "evaluate"],
+        request: Any,
+        work: Callable[[Any], Awaitable[Found]],
+    ) -> Found:
+        """Do a step between the callbacks of its set; raise what it raises once those after it have run."""
+        before = await self.run(CallbackCall(f"before_{step}_set", request))
+        after = CallbackCall(
+            f"after_{step}_set", request, before.context, started=datetime.now(UTC)
+        )
+        try:
+            found = await work(before.context)
+        except Exception as error:
+            await self.run(replace(after, error=error))
+            raise
+        is_list = step == "inference"
+        await self.run(replace(after, results=found) if is_list else replace(after, result=found))
+        return found
 
     async def run(self, call: CallbackCall) -> CallbackResult:
         """Run the callbacks of a point; return the context from here on and what replaces the result.

@@ -64,7 +64,7 @@ class TurnCapture:
         if "turn" in event:
             self._whole = event["turn"]
             return
-        has_completed = _is_completion(event)
+        has_completed = bool(event.get("done")) and event.get("object") == COMPLETION
         said = event.get("invocationId") or ""
         if said and (has_completed or not self._invocation_id):
             self._invocation_id = said
@@ -174,10 +174,6 @@ def error_text(event: Event) -> str:
 
 def _choices(event: Event) -> Sequence[Mapping[str, Any]]:
     return event.get("choices") or ()
-
-
-def _is_completion(event: Event) -> bool:
-    return bool(event.get("done")) and event.get("object") == COMPLETION
 
 
 def _has_calls(choice: Mapping[str, Any]) -> bool:

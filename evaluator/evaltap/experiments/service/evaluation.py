@@ -57,25 +57,14 @@ async def evaluate_set(request: EvaluateRequest, options: Options) -> SetRunResu
     """
     if not request.app_name or not request.eval_set_id:
         raise InputError("the request has no app name or no eval set id")
-    callbacks = options.callbacks
-    before = await callbacks.run(CallbackCall("before_evaluate_set", request))
-    evaluation = _Evaluation(request, options, before.context)
-    started, run, error = datetime.now(UTC), None, None
-    try:
+
+    async def evaluate(context: object) -> SetRunResult:
+        evaluation = _Evaluation(request, options, context)
         parallel = options.parallelism if options.parallel_evaluation else 1
         results = await in_order(evaluation.case, request.inference_results, parallel)
-        run = SetRunResult(request.app_name, request.eval_set_id, results)
-    except Exception as caught:  # the after-callbacks see it, and it goes on
-        error = caught
-    await callbacks.run(
-        CallbackCall(
-            "after_evaluate_set", request, before.context, result=run, error=error, started=started
-        )
-    )
-    if run is None:
-        assert error is not None
-        raise error
-    return run
+        return SetRunResult(request.app_name, request.eval_set_id, results)
+
+    return await options.callbacks.around("evaluate", request, evaluate)
 
 
 class _Evaluation:

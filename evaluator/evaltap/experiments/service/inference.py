@@ -29,33 +29,17 @@ async def infer_set(
     """
     if not request.app_name or not request.eval_set_id:
         raise InputError("the request has no app name or no eval set id")
-    callbacks = options.callbacks
-    before = await callbacks.run(CallbackCall("before_inference_set", request))
-    started, results, error = datetime.now(UTC), None, None
-    try:
+
+    async def infer(context: object) -> list[InferenceResult]:
         stored = options.stores.sets
         eval_set = await asyncio.to_thread(stored.get, request.app_name, request.eval_set_id)
         wanted = set(request.eval_case_ids)
         cases = [one for one in eval_set.eval_cases if not wanted or one.eval_id in wanted]
-        inference = _Inference(runner, request, options, before.context)
+        inference = _Inference(runner, request, options, context)
         parallel = options.parallelism if options.parallel_inference else 1
-        results = await in_order(inference.case, cases, parallel)
-    except Exception as caught:  # the after-callbacks see it, and it goes on
-        error = caught
-    await callbacks.run(
-        CallbackCall(
-            "after_inference_set",
-            request,
-            before.context,
-            results=results,
-            error=error,
-            started=started,
-        )
-    )
-    if results is None:
-        assert error is not None
-        raise error
-    return results
+        return await in_order(inference.case, cases, parallel)
+
+    return await options.callbacks.around("inference", request, infer)
 
 
 class _Inference:

@@ -1,15 +1,14 @@
 """An agent on another host that speaks tRPC-Agent-Go's protocol for remote agents."""
 
-import http.client
 import json
 import urllib.error
-import urllib.request
 import uuid
 from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from evaltap.experiments.agents.base import AgentError
+from evaltap.experiments.agents.endpoint import post, refusal
 from evaltap.experiments.agents.functions import called
 from evaltap.experiments.agents.plain import shown
 from evaltap.experiments.service.capture import COMPLETION, Event
@@ -59,23 +58,17 @@ class RemoteAgent:
         return _events(reply, request_id)
 
     def _post(self, body: bytes) -> bytes:
-        headers = {"Content-Type": "application/json", "Accept": "application/json"}
-        if self._token:
-            headers["Authorization"] = f"Bearer {self._token}"
-        request = urllib.request.Request(self._url, body, headers)
         try:
-            with urllib.request.urlopen(request, timeout=self._timeout) as response:
-                data: bytes = response.read(_LONGEST_REPLY + 1)
+            _, data = post(
+                self._url,
+                body,
+                self._token,
+                "application/json",
+                seconds=self._timeout,
+                longest=_LONGEST_REPLY,
+            )
         except urllib.error.HTTPError as error:
-            text = error.read(2_000).decode(errors="replace")
-            raise AgentError(
-                f"{self._url} answered with status {error.code}: {shown(text)}"
-            ) from None
-        except (OSError, http.client.HTTPException) as error:
-            reason = getattr(error, "reason", None) or error or type(error).__name__
-            raise AgentError(f"{self._url} cannot be reached: {reason}") from error
-        if len(data) > _LONGEST_REPLY:
-            raise AgentError(f"{self._url} answered with more than {_LONGEST_REPLY:,} bytes")
+            raise refusal(self._url, error) from None
         return data
 
 

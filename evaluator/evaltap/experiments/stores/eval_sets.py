@@ -1,10 +1,9 @@
 """Eval sets and their cases, one document for each set."""
 
-import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from evaltap.experiments.stores.document_store import DocumentStore
 from evaltap.experiments.stores.errors import ChangedError, ExistsError, NotFoundError, required
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.validation import parse
@@ -69,35 +68,8 @@ class EvalSetStoring(Protocol):
         ...
 
 
-class EvalSetDocuments(Protocol):
-    """Holds the documents of eval sets."""
-
-    def read(self, app: str, name: str) -> EvalSet | None:
-        """Return a document that is the caller's own; None if there is none."""
-        ...
-
-    def write(self, app: str, name: str, document: EvalSet) -> None:
-        """Replace a document."""
-        ...
-
-    def remove(self, app: str, name: str) -> None:
-        """Remove a document that is there."""
-        ...
-
-    def names(self, app: str) -> list[str]:
-        """Return the names of the app's documents."""
-        ...
-
-
-class EvalSetStore:
+class EvalSetStore(DocumentStore[EvalSet]):
     """Eval sets in documents; `now` gives the time in Unix seconds."""
-
-    def __init__(
-        self, documents: EvalSetDocuments, *, now: Callable[[], float] = time.time
-    ) -> None:
-        self._documents = documents
-        self._now = now
-        self._lock = threading.RLock()
 
     def get(self, app: str, eval_set_id: str) -> EvalSet:
         """Return a set with its cases."""
@@ -122,12 +94,6 @@ class EvalSetStore:
                 raise ExistsError(f"eval set {eval_set.eval_set_id!r} exists in app {app!r}")
             self._documents.write(app, eval_set.eval_set_id, eval_set)
             return self.get(app, eval_set.eval_set_id)
-
-    def list(self, app: str) -> list[str]:
-        """Return the ids of the app's sets."""
-        required(app_name=app)
-        with self._lock:
-            return self._documents.names(app)
 
     def delete(self, app: str, eval_set_id: str) -> None:
         """Delete a set with its cases."""
@@ -177,9 +143,6 @@ class EvalSetStore:
             place, _ = self._found(eval_set, eval_id)
             cases = [one for index, one in enumerate(eval_set.eval_cases) if index != place]
             self._write(app, eval_set, cases)
-
-    def close(self) -> None:
-        """Do nothing: documents are held open by nobody."""
 
     def _write(self, app: str, eval_set: EvalSet, cases: Sequence[EvalCase]) -> None:
         document = eval_set.model_copy(update={"eval_cases": [*cases]})

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, Protocol
 
+from evaltap.experiments.stores.document_store import Documents
 from evaltap.experiments.stores.errors import ExistsError, NotFoundError, required
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.validation import parse
@@ -46,22 +47,10 @@ class MetricStoring(Protocol):
         ...
 
 
-class MetricDocuments(Protocol):
-    """Holds the documents of metrics."""
-
-    def read(self, app: str, name: str) -> Metrics | None:
-        """Return a document that is the caller's own; None if there is none."""
-        ...
-
-    def write(self, app: str, name: str, document: Metrics) -> None:
-        """Replace a document."""
-        ...
-
-
 class MetricStore:
     """Metrics in documents."""
 
-    def __init__(self, documents: MetricDocuments) -> None:
+    def __init__(self, documents: Documents[Metrics]) -> None:
         self._documents = documents
         self._lock = threading.RLock()
 

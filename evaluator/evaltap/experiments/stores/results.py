@@ -1,11 +1,9 @@
 """Results of evaluations by app, one document for each."""
 
-import threading
-import time
 import uuid
-from collections.abc import Callable
 from typing import Protocol
 
+from evaltap.experiments.stores.document_store import DocumentStore
 from evaltap.experiments.stores.errors import NotFoundError, required
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.formats.result import EvalSetResult
@@ -33,29 +31,8 @@ class ResultStoring(Protocol):
         ...
 
 
-class ResultDocuments(Protocol):
-    """Holds the documents of results."""
-
-    def read(self, app: str, name: str) -> EvalSetResult | None:
-        """Return a document that is the caller's own; None if there is none."""
-        ...
-
-    def write(self, app: str, name: str, document: EvalSetResult) -> None:
-        """Replace a document."""
-        ...
-
-    def names(self, app: str) -> Ids:
-        """Return the names of the app's documents."""
-        ...
-
-
-class ResultStore:
+class ResultStore(DocumentStore[EvalSetResult]):
     """Results in documents; `now` gives the time in Unix seconds."""
-
-    def __init__(self, documents: ResultDocuments, *, now: Callable[[], float] = time.time) -> None:
-        self._documents = documents
-        self._now = now
-        self._lock = threading.RLock()
 
     def save(self, app: str, result: EvalSetResult) -> str:
         """Store a result under its id, or under a new one; name and time are set if absent."""
@@ -72,15 +49,6 @@ class ResultStore:
         if found is None:
             raise NotFoundError(f"no result {result_id!r} in app {app!r}")
         return found
-
-    def list(self, app: str) -> Ids:
-        """Return the ids of the app's results."""
-        required(app_name=app)
-        with self._lock:
-            return self._documents.names(app)
-
-    def close(self) -> None:
-        """Do nothing: documents are held open by nobody."""
 
 
 def to_store(app: str, result: EvalSetResult, now: float) -> EvalSetResult:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import orjson
 
+from evaltap.recorder.copying import thaw
 from evaltap.recorder.media import MediaPart, written
 from evaltap.recorder.observation import (
     ContextMessage,
@@ -26,7 +27,6 @@ from evaltap.recorder.observation import (
     ToolReturned,
     UserMessage,
 )
-from evaltap.recorder.payload import thaw
 from evaltap.recorder.telemetry.spans import canonical_json
 from evaltap.schemas.data import JsonObject
 
@@ -60,7 +60,7 @@ def case_of(
         {
             "evalId": labels.eval_id or session_id,
             "evalMode": "trace",
-            "actualConversation": [_ordered_turn(turn)],
+            "actualConversation": [{key: turn[key] for key in _TURN_KEYS if key in turn}],
             "sessionInput": _present(
                 {
                     "appName": (start.app_name if labels.app_name is None else labels.app_name)
@@ -191,10 +191,6 @@ _TURN_KEYS = (
     "telemetry",
     "state",
 )
-
-
-def _ordered_turn(turn: Mapping[str, object]) -> JsonObject:
-    return {key: turn[key] for key in _TURN_KEYS if key in turn}
 
 
 def _tools(ordered: Sequence[RunEvent]) -> list[JsonObject]:

@@ -6,9 +6,9 @@ from datetime import datetime
 from hashlib import sha256
 
 from evaltap.recorder.config import RecorderConfig
+from evaltap.recorder.copying import cut, readable, shorten
 from evaltap.recorder.delivery.case_ids import CaseIds
 from evaltap.recorder.faults import DropCaseError
-from evaltap.recorder.payload import cut, readable, shorten
 from evaltap.recorder.privacy.policy import withhold_content
 from evaltap.recorder.privacy.redactor import Redactor
 from evaltap.schemas.data import CaseData, JsonObject
@@ -171,7 +171,7 @@ class CaseProcessor:
         if config.service and not source.get("service"):
             source["service"] = config.service
         tags = dict.fromkeys([*source.get("tags", ()), *self._stated.get("tags", ())])
-        source.update({**self._stated, **_labelled(source)})
+        source.update({**self._stated, **({"run": source["run"]} if source.get("run") else {})})
         if tags:
             source["tags"] = [*tags]
         described = {**case, "source": source, "sessionInput": session}
@@ -183,11 +183,6 @@ class CaseProcessor:
 def is_trial(case: CaseData) -> bool:
     """Return whether an experiment ran this turn; no sampling drops it."""
     return "trial" in (case.get("source") or {})
-
-
-def _labelled(source: JsonObject) -> JsonObject:
-    """Return the run that labels name; it is more specific than the setting."""
-    return {"run": source["run"]} if source.get("run") else {}
 
 
 def _stated(config: RecorderConfig) -> JsonObject:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import orjson
 
-from evaltap.recorder.payload import readable
+from evaltap.recorder.copying import readable
 from evaltap.schemas.data import CaseData
 
 _TABLE = """

@@ -10,6 +10,7 @@ from dataclasses import replace
 from threading import TIMEOUT_MAX, Lock
 
 from evaltap.recorder.config import RecorderConfig
+from evaltap.recorder.copying import number
 from evaltap.recorder.delivery import lifecycle
 from evaltap.recorder.delivery.case_ids import CaseIds
 from evaltap.recorder.delivery.case_processor import CaseProcessor
@@ -25,11 +26,9 @@ from evaltap.recorder.delivery.redaction_key import configured_redactor
 from evaltap.recorder.delivery.retrying_writer import RetryingWriter
 from evaltap.recorder.delivery.sinks.base import Sink
 from evaltap.recorder.delivery.sinks.factory import log_sink
-from evaltap.recorder.delivery.snapshot import snapshot
 from evaltap.recorder.delivery.worker import Worker
 from evaltap.recorder.faults import LOG_INTERVAL_SECONDS, Faults
-from evaltap.recorder.observation import Observation, RunStarted
-from evaltap.recorder.payload import number
+from evaltap.recorder.observation import Observation, RunStarted, snapshot
 from evaltap.recorder.privacy.pseudonyms import random_key
 from evaltap.recorder.privacy.redactor import Redactor
 from evaltap.recorder.protocols import ItemSource

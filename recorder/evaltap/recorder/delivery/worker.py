@@ -24,9 +24,8 @@ from evaltap.recorder.delivery.event_queue import (
     RunLost,
 )
 from evaltap.recorder.delivery.retrying_writer import RetryingWriter
-from evaltap.recorder.delivery.snapshot import measured, snapshot
 from evaltap.recorder.faults import Faults
-from evaltap.recorder.observation import Observation, RunEnded
+from evaltap.recorder.observation import Observation, RunEnded, measured, snapshot
 from evaltap.recorder.pacing import DEFAULT_PACE, Pacer, set_pace, yield_to_agent
 from evaltap.recorder.protocols import ItemSource
 from evaltap.recorder.threads import BackgroundThread

@@ -5,9 +5,8 @@ from functools import partial
 from itertools import islice
 from typing import ParamSpec, Protocol, TypeVar
 
+from evaltap.recorder.copying import MAX_VALUES, name, text
 from evaltap.recorder.foreign import listed
-from evaltap.recorder.payload import name, text
-from evaltap.recorder.plain import MAX_VALUES
 from evaltap.recorder.protocols import Observing
 
 _MAX_TEXT_BYTES = 131_072

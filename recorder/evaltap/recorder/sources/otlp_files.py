@@ -12,7 +12,7 @@ from pathlib import Path
 from evaltap.recorder.assembly.case import case_of
 from evaltap.recorder.assembly.contexts import ContextMemory
 from evaltap.recorder.config import RecorderConfig
-from evaltap.recorder.delivery.snapshot import without_reasoning
+from evaltap.recorder.observation import without_reasoning
 from evaltap.recorder.sources.log_conversations import cases_of_logs
 from evaltap.recorder.telemetry.langfuse_export import joined
 from evaltap.recorder.telemetry.last_documents import last_documents

@@ -18,8 +18,8 @@ from evaltap.recorder.config import RecorderConfig
 from evaltap.recorder.delivery.case_processor import CaseProcessor
 from evaltap.recorder.delivery.record_writer import RecordWriter, utc_now
 from evaltap.recorder.delivery.redaction_key import configured_redactor
-from evaltap.recorder.delivery.snapshot import snapshot_event
 from evaltap.recorder.faults import DropCaseError
+from evaltap.recorder.observation import snapshot_event
 from evaltap.recorder.telemetry.otlp_json import decode_message, decode_request
 from evaltap.recorder.telemetry.spans import LogRecord, Span
 from evaltap.recorder.traces.buffer import GatheredTrace, TraceBuffer, TraceLimits

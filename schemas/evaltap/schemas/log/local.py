@@ -197,6 +197,15 @@ def open_log(path: str | os.PathLike[str], *, mode: Literal["append", "read"]) -
         raise InputError(_unusable(where, mode, error)) from error
 
 
+def file_identity(path: Path) -> tuple[int, int] | None:
+    """Return what tells a file from one that replaces it; None if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 def is_damage(error: BaseException | None) -> bool:
     """Return whether an error means that the file itself is damaged, not the disk or a lock."""
     if not isinstance(error, sqlite3.DatabaseError):

@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from evaltap.schemas.data import CaseData
+from evaltap.schemas.data import CaseData, JsonObject
 from evaltap.schemas.wire.envelope import (
     MAX_VALUE_BYTES,
     MINOR,
@@ -239,18 +239,13 @@ def _identity(case: object) -> tuple[str, str, str, str, int]:
     """Return app, eval set, eval id, invocation id, revision: the identity of a turn's revision."""
     if not isinstance(case, dict):
         raise _invalid(f"the value is a JSON {type(case).__name__}", "an object")
-    eval_id = case.get("evalId")
-    if not isinstance(eval_id, str) or not eval_id:
-        raise _invalid(f"evalId is {eval_id!r:.40}", "a non-empty string")
+    eval_id = _id_in(case, "evalId")
     turns = case.get("actualConversation")
     if not isinstance(turns, list) or len(turns) != 1 or not isinstance(turns[0], dict):
         found = f"{len(turns)} turns" if isinstance(turns, list) else type(turns).__name__
         raise _invalid(f"actualConversation holds {found}", "exactly one turn")
-    invocation_id = turns[0].get("invocationId")
-    if not isinstance(invocation_id, str) or not invocation_id:
-        raise _invalid(f"invocationId is {invocation_id!r:.40}", "a non-empty string")
-    session = case.get("sessionInput") or {}
-    source = case.get("source") or {}
+    invocation_id = _id_in(turns[0], "invocationId")
+    session, source = (case.get(key) or {} for key in ("sessionInput", "source"))
     if not isinstance(session, dict) or not isinstance(source, dict):
         raise _invalid("sessionInput or source is not an object", "JSON objects")
     app_name = session.get("appName") or ""
@@ -258,9 +253,16 @@ def _identity(case: object) -> tuple[str, str, str, str, int]:
     revision = source.get("revision", 1)
     if not isinstance(app_name, str) or not isinstance(eval_set_id, str):
         raise _invalid("appName or evalSetId is not a string", "strings")
-    if not isinstance(revision, int) or isinstance(revision, bool) or revision < 0:
+    if type(revision) is not int or revision < 0:
         raise _invalid(f"source.revision is {revision!r:.40}", "a whole number, 0 or more")
     return app_name, eval_set_id, eval_id, invocation_id, revision
+
+
+def _id_in(data: JsonObject, key: str) -> str:
+    found = data.get(key)
+    if not isinstance(found, str) or not found:
+        raise _invalid(f"{key} is {found!r:.40}", "a non-empty string")
+    return found
 
 
 def _case(opened: Envelope, body: Any) -> DecodedCase:

@@ -76,25 +76,24 @@ def _reviewed(path: Path) -> list[Label]:
 
 def reviewed_labels(store: StoreReader) -> list[Label]:
     """Return the verdicts of reviewers about turns."""
-    rows = store.rows(
-        "SELECT eval_id, invocation_id, eval_set_id, bool_and(verdict = 'good') FROM v_review_items"
-        " WHERE verdict IS NOT NULL GROUP BY ALL ORDER BY ALL"
-    )
-    return [
-        Label(LabelKey(eval_id, turn, eval_set_id=name), passes, number)
-        for number, (eval_id, turn, name, passes) in enumerate(rows, start=1)
-    ]
+    return _labels(store, "verdict = 'good'", "v_review_items WHERE verdict IS NOT NULL")
 
 
 def feedback_labels(store: StoreReader) -> list[Label]:
     """Return the thumbs of users as verdicts on turns; one that is down outweighs others that are up."""
-    rows = store.rows(
-        "SELECT eval_id, invocation_id, eval_set_id, bool_and(positive) FROM v_feedback"
-        " WHERE positive IS NOT NULL AND invocation_id IS NOT NULL GROUP BY ALL ORDER BY ALL"
+    rows = "v_feedback WHERE positive IS NOT NULL AND invocation_id IS NOT NULL"
+    return _labels(store, "positive", rows)
+
+
+def _labels(store: StoreReader, passes: str, rows: str) -> list[Label]:
+    """Return the verdicts on turns in rows of a view; a turn passes if all of its rows do."""
+    found = store.rows(
+        f"SELECT eval_id, invocation_id, eval_set_id, bool_and({passes}) FROM {rows}"
+        " GROUP BY ALL ORDER BY ALL"
     )
     return [
-        Label(LabelKey(eval_id, turn, eval_set_id=name), passes, number)
-        for number, (eval_id, turn, name, passes) in enumerate(rows, start=1)
+        Label(LabelKey(eval_id, turn, eval_set_id=name), passed, number)
+        for number, (eval_id, turn, name, passed) in enumerate(found, start=1)
     ]
 
 

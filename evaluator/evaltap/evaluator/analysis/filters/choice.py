@@ -110,7 +110,7 @@ def turns_with(*texts: str) -> str:
     named = set(re.findall(r"\w+", " ".join(texts).lower()))
     columns, joins = [], []
     for one in _JOINED:
-        wanted = _wanted(one.columns, named)
+        wanted = [f"{expression} AS {name}" for name, expression in one.columns if name in named]
         if wanted:
             columns.extend(wanted)
             joins.append(one.join)
@@ -121,10 +121,6 @@ def turns_with(*texts: str) -> str:
       {"".join(f", {column}" for column in columns)}
       FROM latest_turns t {" ".join(joins)}
       WHERE coalesce(t.inclusion_probability, 1) > 0"""
-
-
-def _wanted(columns: Iterable[tuple[str, str]], named: set[str]) -> list[str]:
-    return [f"{expression} AS {name}" for name, expression in columns if name in named]
 
 
 _SORTED: Final = {

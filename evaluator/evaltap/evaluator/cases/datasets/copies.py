@@ -1,4 +1,4 @@
-"""Create copies of case files with modified cases, for commands that read files."""
+"""Copies of case files with changed cases, such as joined references, for commands that read files."""
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -7,6 +7,7 @@ from pathlib import Path
 
 from evaltap.evaluator.cases.datasets.cases import CaseFiles
 from evaltap.evaluator.cases.identity import BadLine
+from evaltap.evaluator.cases.references import JoinCount, References
 from evaltap.schemas.data import json_bytes
 from evaltap.schemas.errors import FormatError
 from evaltap.schemas.files.documents import is_json_lines, iter_case_lines, iter_cases, read_case
@@ -42,3 +43,20 @@ def _cases(path: Path, bad_lines: list[BadLine]) -> Iterator[CaseData]:
             yield read_case(line, path=str(path), place=f"line {number}")
         except FormatError as error:
             bad_lines.append(BadLine(str(path), number - 1, str(error), line))
+
+
+@contextmanager
+def joined_files(
+    paths: Sequence[Path], references: References
+) -> Iterator[tuple[CaseFiles, JoinCount]]:
+    """Yield temporary copies of the files with the matching reference in each case, and their number."""
+    count = JoinCount()
+
+    def join(_: Path, case: CaseData) -> CaseData:
+        count.add(references.attach(case), case)
+        # Recorded, so a missing reference does not become a placeholder, and its number of turns is free.
+        case.setdefault("source", {})
+        return case
+
+    with changed_copies(paths, join) as made:
+        yield made, count

@@ -114,10 +114,9 @@ def _csv(path: Path) -> Iterator[Row]:
 
 def _parquet(path: Path) -> Iterator[Row]:
     arrow = _pyarrow()
-    from pyarrow import parquet
 
     try:
-        with parquet.ParquetFile(path) as file:
+        with arrow.parquet.ParquetFile(path) as file:
             yield from _batch_rows(file.iter_batches(batch_size=1000))
     except _broken(arrow) as error:
         raise FormatError(f"not a Parquet file: {error}", path=str(path)) from None
@@ -126,10 +125,9 @@ def _parquet(path: Path) -> Iterator[Row]:
 def row_group_starts(path: Path) -> list[int]:
     """Return the number of the first row of each row group of a Parquet file."""
     arrow = _pyarrow()
-    from pyarrow import parquet
 
     try:
-        with parquet.ParquetFile(path) as file:
+        with arrow.parquet.ParquetFile(path) as file:
             sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
     except _broken(arrow) as error:
         raise FormatError(f"not a Parquet file: {error}", path=str(path)) from None
@@ -139,10 +137,9 @@ def row_group_starts(path: Path) -> list[int]:
 def row_group(path: Path, number: int, first_row: int) -> Iterator[tuple[int, dict[str, Json]]]:
     """Yield the rows of one row group of a Parquet file, numbered starting at `first_row`."""
     arrow = _pyarrow()
-    from pyarrow import parquet
 
     try:
-        with parquet.ParquetFile(path) as file:
+        with arrow.parquet.ParquetFile(path) as file:
             batches = file.iter_batches(batch_size=1000, row_groups=[number])
             rows = (row for _, row in _batch_rows(batches))
             yield from enumerate(rows, start=first_row)
@@ -259,8 +256,8 @@ def _object(row: Json, path: Path, place: str) -> dict[str, Json]:
 
 def _pyarrow() -> Any:  # the module
     try:
-        import pyarrow
         import pyarrow.ipc
+        import pyarrow.parquet
     except ImportError as error:
         raise ConfigurationError(
             "Parquet and Arrow files need the package pyarrow; install evaltap[datasets]"

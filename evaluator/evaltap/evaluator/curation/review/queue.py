@@ -14,7 +14,7 @@ import orjson
 from evaltap.evaluator.analysis.stats.agreement import Agreement, agreement
 from evaltap.evaluator.cases.evalsets.content import message_text, plain_turn
 from evaltap.evaluator.cases.identity import CaseKey
-from evaltap.evaluator.ingest.landing.documents import DocumentReader, LandedTurns
+from evaltap.evaluator.ingest.landing.cases import DocumentReader, LandedTurns
 from evaltap.evaluator.store.database import utc_now
 from evaltap.evaluator.store.queries import Row, StoreReader, StoreWriter
 from evaltap.schemas.errors import FormatError, InputError

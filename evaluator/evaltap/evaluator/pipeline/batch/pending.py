@@ -20,12 +20,12 @@ from evaltap.evaluator.cases.identity import (
 from evaltap.evaluator.cases.pairing import UnscorableCaseError, pair_turns
 from evaltap.evaluator.cases.references import JoinCount, References
 from evaltap.evaluator.cases.turn import Case
-from evaltap.evaluator.ingest.landing.cases import assemble
-from evaltap.evaluator.ingest.landing.documents import (
+from evaltap.evaluator.ingest.landing.cases import (
     PORTION_BYTES,
     DocumentReader,
     LandedTurns,
     TurnDocuments,
+    assemble,
 )
 from evaltap.evaluator.scoring.batch import Known
 from evaltap.evaluator.scoring.contract.context import Status, TurnScore

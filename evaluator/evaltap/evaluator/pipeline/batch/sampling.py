@@ -164,27 +164,31 @@ class ScoreSampling:
         """Return the decision by the rule with the largest probability."""
         best = Decision(None, "turn", 0.0, draw_of(eval_id, turn), _UNCOVERED, "no_rule")
         for number in of:
-            rule = self._rules[number]
-            session = rule.unit == "session"
+            session = self._rules[number].unit == "session"
             mine = facts if session else facts[place : place + 1]
             if not any(number < len(one.where) and one.where[number] for one in mine):
                 continue
-            draw = draw_of(eval_id, None if session else turn)
-            held = [
-                at for at in range(len(rule.always)) if any(one.always[number][at] for one in mine)
-            ]
-            planned = self._budgets.rate(rule)
-            probability, reason = (1.0, f"always:{held[0]}") if held else (planned, "rate")
-            if self._budgets.spent(rule):
-                probability, reason = 0.0, "budget"
-            if probability < best.probability or (best.rule is not None and not probability):
-                continue
-            taken = draw < probability
-            decision = _SCORE if taken else _SKIP if probability else _UNCOVERED
-            best = Decision(rule.name, rule.unit or "turn", probability, draw, decision, reason)
+            found = self._by_rule(number, draw_of(eval_id, None if session else turn), mine)
+            if found.probability >= best.probability and (found.probability or best.rule is None):
+                best = found
         if best.decision == _SCORE and best.rule is not None:
             self._budgets.take(best.rule)
         return best
+
+    def _by_rule(self, number: int, draw: float, facts: Sequence[_Facts]) -> Decision:
+        """Return the decision by one rule, given the facts that meet its conditions."""
+        rule = self._rules[number]
+        held = (
+            at for at in range(len(rule.always)) if any(one.always[number][at] for one in facts)
+        )
+        if self._budgets.spent(rule):
+            probability, reason = 0.0, "budget"
+        elif (always := next(held, None)) is not None:
+            probability, reason = 1.0, f"always:{always}"
+        else:
+            probability, reason = self._budgets.rate(rule), "rate"
+        decision = _SCORE if draw < probability else _SKIP if probability else _UNCOVERED
+        return Decision(rule.name, rule.unit or "turn", probability, draw, decision, reason)
 
     def _known(self, cases: Sequence[PendingCase]) -> Mapping[tuple[TurnKey, int, str], Decision]:
         found = {}

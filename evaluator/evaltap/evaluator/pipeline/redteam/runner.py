@@ -99,17 +99,7 @@ def run_attacks(
 ) -> AttackReport:
     """Attack the judge that `judge` (the `llmJudge` of a metric) describes, with all or some `families`."""
     chosen = [attack for attack in attacks() if not families or attack.family in families]
-    plain = [_Probe(one, None, place) for one in SCENARIOS for place in (False, True)]
-    failing: set[tuple[str, bool]] = set()
-    left_out: list[str] = []
-    for probe, status, reason in _judged_probes(plain, judge, services, 1):
-        if status is Status.FAILED:
-            failing.add((probe.scenario.name, probe.on_knowledge))
-        else:
-            about = "retrieved knowledge" if probe.on_knowledge else "answer"
-            left_out.append(
-                f"{probe.scenario.name}, {about}: {status.value} without any attack {reason}"
-            )
+    failing, left_out = _without_attack(judge, services)
     probes = [
         _Probe(scenario, attack, attack.position == "tool result")
         for attack in chosen
@@ -129,6 +119,24 @@ def run_attacks(
         progress(done)
     results = tuple(FamilyResult(family, *count) for family, count in counts.items())
     return AttackReport(results, tuple(flips), tuple(left_out))
+
+
+def _without_attack(
+    judge: LlmJudgeCriterion, services: Services
+) -> tuple[set[tuple[str, bool]], list[str]]:
+    """Return the scenarios that fail as they should, and why the others are left out."""
+    failing: set[tuple[str, bool]] = set()
+    left_out: list[str] = []
+    plain = [_Probe(one, None, place) for one in SCENARIOS for place in (False, True)]
+    for probe, status, reason in _judged_probes(plain, judge, services, 1):
+        if status is Status.FAILED:
+            failing.add((probe.scenario.name, probe.on_knowledge))
+        else:
+            about = "retrieved knowledge" if probe.on_knowledge else "answer"
+            left_out.append(
+                f"{probe.scenario.name}, {about}: {status.value} without any attack {reason}"
+            )
+    return failing, left_out
 
 
 def _judged_probes(

@@ -33,9 +33,9 @@ from evaltap.evaluator.reports.compare.pairing import (
     only_one_side,
     pair_cases,
     pair_metrics,
+    slices_of,
 )
 from evaltap.evaluator.reports.compare.sides import Recording, Side
-from evaltap.evaluator.reports.compare.strata import slices_of
 from evaltap.evaluator.reports.compare.wording import figures, p_value, points
 from evaltap.evaluator.reports.evidence import Comparison as Compared
 from evaltap.evaluator.reports.evidence import evidence_of

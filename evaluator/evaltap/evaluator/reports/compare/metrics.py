@@ -38,9 +38,8 @@ from evaltap.evaluator.reports.compare.model import (
     UsageChange,
     Verdict,
 )
-from evaltap.evaluator.reports.compare.pairing import PairedMetric
+from evaltap.evaluator.reports.compare.pairing import Members, PairedMetric, with_holm
 from evaltap.evaluator.reports.compare.sides import Counts, Recording
-from evaltap.evaluator.reports.compare.strata import Members, with_holm
 from evaltap.evaluator.reports.compare.wording import p_value, points
 
 _LEAST_CASES: Final = 8
@@ -227,7 +226,7 @@ def _totals(cases: Mapping[CaseKey, Counts], rate: Rate, trials: Sequence[Trials
     return Totals(
         rate,
         sum(one.trials for one in trials),
-        sum(counts.missing for counts in cases.values()),
+        _missing_in(cases),
         fmean(scores) if scores else None,
     )
 
@@ -290,7 +289,6 @@ def _or_one(value: float | None) -> float:
 
 
 _NONE: Final = Counts(0, 0)
-_LASTING: Final = frozenset({"newly_failing", "still_failing"})
 
 
 def case_changes(

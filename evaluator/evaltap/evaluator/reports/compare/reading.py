@@ -12,10 +12,14 @@ import orjson
 
 from evaltap.evaluator.cases.identity import CaseKey, case_identity
 from evaltap.evaluator.cases.turn import Case, Turn
-from evaltap.evaluator.reports.compare.baseline import read_baseline, write_baseline
 from evaltap.evaluator.reports.compare.comparison import compare
+from evaltap.evaluator.reports.compare.files import (
+    read_baseline,
+    read_score_lines,
+    write_baseline,
+    write_score_lines,
+)
 from evaltap.evaluator.reports.compare.model import Comparison, Rules
-from evaltap.evaluator.reports.compare.score_lines import read_score_lines, write_score_lines
 from evaltap.evaluator.reports.compare.sides import (
     VERDICTS,
     WITHOUT_VERDICT,
@@ -29,7 +33,7 @@ from evaltap.evaluator.reports.compare.sides import (
     metrics_of,
     recording_of,
 )
-from evaltap.evaluator.reports.compare.traffic import selection_of
+from evaltap.evaluator.reports.compare.traffic import compare_traffic, selection_of
 from evaltap.evaluator.reports.evidence import Comparison as Compared
 from evaltap.evaluator.scoring.results.references import attach_kept
 from evaltap.evaluator.store.database import sql
@@ -94,8 +98,6 @@ def compare_sides(base: str, head: str, rules: Rules) -> Comparison:
     selections = [selection_of(text) for text in (base, head)]
     first, second = selections
     if first is not None and second is not None:
-        from evaltap.evaluator.reports.compare.traffic import compare_traffic
-
         return compare_traffic(first, second, rules)
     if first is not None or second is not None:
         raise InputError(

@@ -17,7 +17,7 @@ from evaltap.evaluator.analysis.estimates.scope import SESSION, SLICES, Scope, c
 from evaltap.evaluator.analysis.stats.difference import detectable_difference, difference
 from evaltap.evaluator.reports.compare.metrics import verdict_of, with_adjusted_p
 from evaltap.evaluator.reports.compare.model import Comparison, MetricChange, Rules, Stratum, Totals
-from evaltap.evaluator.reports.compare.strata import MOST_VALUES, check_by, with_holm
+from evaltap.evaluator.reports.compare.pairing import MOST_VALUES, check_by, with_holm
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.evaluator.store.remote.client import open_to_read
 from evaltap.schemas.errors import InputError

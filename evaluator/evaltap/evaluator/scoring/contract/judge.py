@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 import orjson
 
 from evaltap.evaluator.scoring.waiting import in_thread
-from evaltap.schemas.errors import EvaltapError
+from evaltap.schemas.errors import ConfigurationError, EvaltapError
 from evaltap.schemas.formats.metric import GenerationConfig
 
 DEFAULT_GENERATION: Final = GenerationConfig(max_tokens=2000, temperature=0.0)
@@ -139,6 +139,10 @@ class JudgeError(EvaltapError):
 
 class JudgeNotConfigured(JudgeError):
     """Report that no judge model is configured, or that its base URL and its key are both missing."""
+
+
+class UnreachableError(ConfigurationError):
+    """Report, before any request is sent, that nothing answers at an address."""
 
 
 class JudgeUnavailable(JudgeError):

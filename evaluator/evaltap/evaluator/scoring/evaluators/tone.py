@@ -4,9 +4,9 @@ Each public function here is the factory of one evaluator.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import isfinite
-from typing import Final
+from typing import Any, Final, cast, get_args
 
 from evaltap.evaluator.cases.turn import Case, Turn
 from evaltap.evaluator.scoring.contract.errors import MetricError
@@ -23,7 +23,6 @@ from evaltap.evaluator.scoring.criteria.content.sentiment import (
     lexicon,
     limits_of,
 )
-from evaltap.evaluator.scoring.criteria.content.toxic_words import find_listed, listed_words
 from evaltap.evaluator.scoring.criteria.content.turn_text import TextAt, text_at
 from evaltap.schemas.formats.criteria import SentimentCriterion
 from evaltap.schemas.formats.metric import EvalMetric
@@ -72,14 +71,14 @@ def toxic_words(metric: EvalMetric) -> TextEvaluator:
     joined = "|".join(map(re.escape, sorted(words, key=len, reverse=True)))
     flags = re.NOFLAG if criterion.case_sensitive else re.IGNORECASE
     pattern = re.compile(border.format(joined) if border else joined, flags)
-    listed = listed_words(criterion.languages, criterion.allowed) if criterion.languages else None
+    listed = _listed_words(criterion.languages, criterion.allowed) if criterion.languages else None
 
     def find(text: str) -> Finding:
         found = {match[0] for match in pattern.finditer(text)} if words else set()
         if not criterion.case_sensitive:
             found = {word.lower() for word in found}
         if listed is not None:
-            found |= find_listed(listed, text)
+            found |= _find_listed(listed, text)
         reason = f"found {', '.join(sorted(found))}" if found else ""
         return Finding(float(not found), reason, value=len(found))
 
@@ -166,3 +165,32 @@ _MODES: Final[dict[str, Callable[[SentimentCriterion], Callable[[Tone], Finding]
     "raw": _within("valence", lambda tone: tone.raw),
     "category": _category,
 }
+
+
+def _listed_words(
+    languages: Sequence[str], allowed: Sequence[str]
+) -> object:  # the package's Filter
+    """Return a filter over the lists of some languages; raise MetricError if they are unavailable."""
+    try:
+        from glin_profanity import Filter, FilterConfig, Language
+    except ImportError as error:
+        raise MetricError(
+            "toxicWords.languages needs the package glin-profanity; install evaltap[toxicity], "
+            "or give your own list in values"
+        ) from error
+    known = get_args(Language)
+    unknown = [language for language in languages if language not in known]
+    if unknown:
+        raise MetricError(
+            f"toxicWords.languages has '{unknown[0]}'; expected some of {', '.join(sorted(known))}"
+        )
+    config: FilterConfig = {"languages": cast(Any, [*languages]), "ignore_words": [*allowed]}
+    return Filter(config)
+
+
+def _find_listed(words: Any, text: str) -> set[str]:  # the package's Filter
+    """Return the listed words in a text, in lower case."""
+    found = words.check_profanity(text)
+    return (
+        {word.lower() for word in found["profane_words"]} if found["contains_profanity"] else set()
+    )

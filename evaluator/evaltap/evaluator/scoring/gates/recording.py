@@ -16,7 +16,7 @@ from evaltap.evaluator.scoring.contract.context import Status, TurnScore
 from evaltap.evaluator.scoring.gates.gate import Attempt, DimensionResult, Gate
 from evaltap.evaluator.scoring.gates.gate_judge import METRIC
 from evaltap.evaluator.scoring.results.rows import JudgedTurn, ScoreRow, ScoreRows, add_vote_rows
-from evaltap.evaluator.scoring.results.runs import RunMetric, start_run
+from evaltap.evaluator.scoring.results.runs import RunMetric, end_run, start_run
 from evaltap.evaluator.scoring.results.writer import ScoreWriter
 from evaltap.evaluator.scoring.run_metrics import run_metrics
 from evaltap.evaluator.store.database import Store
@@ -56,7 +56,7 @@ class GateWriter:
     def __init__(self, store: Store, gate: Gate, source: str) -> None:
         digests = dimension_digests(gate)
         self._store = store
-        self.run = start_run(
+        self._run = start_run(
             store,
             "gate",
             source,
@@ -68,15 +68,14 @@ class GateWriter:
         written = _json(_effective(gate).model_dump(by_alias=True))
         digest = hashlib.sha256(written.encode()).hexdigest()[:16]
         with store.transaction():
-            store.append("gate_runs", [(self.run.run_id, written, digest)])
-        self._writer = ScoreWriter(store, self.run)
+            store.append("gate_runs", [(self._run.run_id, written, digest)])
+        self._writer = ScoreWriter(store, self._run)
         self._revisions = {tuple(key): last for *key, last in store.rows(_REVISIONS)}
         self._loops: dict[CaseKey, list[str]] = {}
 
-    @property
-    def case_count(self) -> int:
-        """The number of judged cases."""
-        return len(self._loops)
+    def end(self) -> None:
+        """Mark the run as complete."""
+        end_run(self._store, self._run, len(self._loops))
 
     def write(self, attempts: Sequence[Attempt]) -> None:
         """Store attempts in one transaction."""
@@ -89,7 +88,7 @@ class GateWriter:
             trial = self._trial(key, attempt.loop)
             revision = self._revisions[key] = self._revisions.get(key, 0) + 1
             _add_scores(rows, identity._replace(revision=revision), attempt)
-            place = (self.run.run_id, *key, revision, trial, attempt.number)
+            place = (self._run.run_id, *key, revision, trial, attempt.number)
             results.append((*place, *_result(attempt), now))
             dimensions += [
                 (*place, index, *_dimension(one), now)

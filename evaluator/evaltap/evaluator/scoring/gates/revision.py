@@ -105,12 +105,11 @@ def attempts_into(store: "Store", gate: Gate, source: str = "revise") -> Iterato
 
     Reports count the last attempt of a loop.
     """
-    from evaltap.evaluator.scoring.gates.recording import GateWriter
-    from evaltap.evaluator.scoring.results.runs import end_run
+    from evaltap.evaluator.scoring.gates.recording import GateWriter  # loads DuckDB
 
     writer = GateWriter(store, gate, source)
     yield lambda attempt: writer.write([attempt])
-    end_run(store, writer.run, writer.case_count)
+    writer.end()
 
 
 def _check(max_attempts: int) -> None:

@@ -3,19 +3,20 @@
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from evaltap.evaluator.scoring.contract.judge import Judge, JudgeReply, JudgeRequest
+from evaltap.evaluator.scoring.contract.judge import (
+    Judge,
+    JudgeReply,
+    JudgeRequest,
+    UnreachableError,
+)
 from evaltap.evaluator.scoring.judges.budget import BudgetAccount, BudgetedJudge
 from evaltap.evaluator.scoring.judges.cache import CachedJudge, JudgeCache
 from evaltap.evaluator.scoring.judges.endpoint import JudgeSettings
-from evaltap.evaluator.scoring.judges.http import UnreachableError
 from evaltap.evaluator.scoring.judges.limits import LimitedJudge, Limiter
+from evaltap.evaluator.scoring.judges.openai import OpenAIJudge
 from evaltap.evaluator.scoring.judges.prices import Pricing, pricing_of
 from evaltap.evaluator.scoring.judges.retries import RetryingJudge
-
-if TYPE_CHECKING:
-    from evaltap.evaluator.scoring.judges.openai import OpenAIJudge
 
 
 class PricedJudge:
@@ -76,8 +77,6 @@ class JudgeChain:
 
         Raises UnreachableError if nothing answers at the judge's address and none of its answers are cached.
         """
-        from evaltap.evaluator.scoring.judges.openai import OpenAIJudge
-
         try:
             slow = OpenAIJudge(self._settings).check()
             return f"judge {self._settings.where}: {slow}" if slow else ""
@@ -94,9 +93,7 @@ class JudgeChain:
     def __repr__(self) -> str:
         return f"JudgeChain({self._settings.where!r})"
 
-    def _connect(self) -> tuple[Judge, "OpenAIJudge"]:
-        from evaltap.evaluator.scoring.judges.openai import OpenAIJudge
-
+    def _connect(self) -> tuple[Judge, OpenAIJudge]:
         client = OpenAIJudge(self._settings)
         self._announce(self._settings.announcement)
         judge: Judge = PricedJudge(client, pricing_of(self._settings))
@@ -108,7 +105,7 @@ class JudgeChain:
 class _Line:
     """Connects on the first request."""
 
-    def __init__(self, connect: Callable[[], tuple[Judge, "OpenAIJudge"]]) -> None:
+    def __init__(self, connect: Callable[[], tuple[Judge, OpenAIJudge]]) -> None:
         self._connect = connect
         self._connected: tuple[Judge, OpenAIJudge] | None = None
         self._lock = threading.Lock()

@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+from evaltap.evaluator.scoring.contract.judge import UnreachableError
 from evaltap.evaluator.scoring.waiting import in_thread, wait_for_socket
 from evaltap.schemas.errors import ConfigurationError
 
@@ -47,10 +48,6 @@ class NoAnswerInTimeError(Exception):
     def __init__(self, *, sent: bool) -> None:
         self.sent = sent
         super().__init__("deadline passed")
-
-
-class UnreachableError(ConfigurationError):
-    """Report, before any request is sent, that nothing answers at an address."""
 
 
 class ResponseTooLargeError(Exception):

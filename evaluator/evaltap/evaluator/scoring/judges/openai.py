@@ -22,6 +22,7 @@ from evaltap.evaluator.scoring.contract.judge import (
     JudgeRequest,
     JudgeUnavailable,
     TokenChoice,
+    UnreachableError,
     token_text,
 )
 from evaltap.evaluator.scoring.judges.endpoint import JudgeSettings
@@ -33,7 +34,6 @@ from evaltap.evaluator.scoring.judges.http import (
     NotSentError,
     ResponseTooLargeError,
     StaleConnectionError,
-    UnreachableError,
 )
 from evaltap.evaluator.scoring.judges.retries import ConnectionWentStale
 from evaltap.schemas.data import json_bytes

@@ -4,17 +4,14 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 from evaltap.evaluator.scoring.contract.judge import Judge
+from evaltap.evaluator.scoring.judges.budget import BudgetAccount
+from evaltap.evaluator.scoring.judges.cache import JudgeCache
+from evaltap.evaluator.scoring.judges.chain import JudgeChain
 from evaltap.evaluator.scoring.judges.endpoint import JudgeSettings, judge_settings
+from evaltap.evaluator.scoring.judges.limits import Limiter
 from evaltap.schemas.formats.metric import JudgeModel
-
-if TYPE_CHECKING:
-    from evaltap.evaluator.scoring.judges.budget import BudgetAccount
-    from evaltap.evaluator.scoring.judges.cache import JudgeCache
-    from evaltap.evaluator.scoring.judges.chain import JudgeChain
-    from evaltap.evaluator.scoring.judges.limits import Limiter
 
 log = logging.getLogger(__name__)
 
@@ -39,8 +36,8 @@ class EnvironmentJudges:
         self,
         environ: Mapping[str, str] | None = None,
         *,
-        cache: "JudgeCache | None" = None,
-        budget: "BudgetAccount | None" = None,
+        cache: JudgeCache | None = None,
+        budget: BudgetAccount | None = None,
         announce: Callable[[str], None] = log.info,
     ) -> None:
         self._environ = os.environ if environ is None else environ
@@ -52,7 +49,7 @@ class EnvironmentJudges:
         self._limiters: dict[tuple[str, str, str], Limiter] = {}
         self._lock = threading.Lock()
 
-    def __call__(self, model: JudgeModel | None) -> "JudgeChain":
+    def __call__(self, model: JudgeModel | None) -> JudgeChain:
         """Return the judge for a metric's `judgeModel`; raise JudgeNotConfigured if there is none."""
         settings = judge_settings(model, self._environ)
         key = f"{settings!r}\0{settings.base_url}\0{settings.api_key}"
@@ -62,10 +59,7 @@ class EnvironmentJudges:
                 chain = self._chains[key] = self._make(settings)
             return chain
 
-    def _make(self, settings: JudgeSettings) -> "JudgeChain":
-        from evaltap.evaluator.scoring.judges.chain import JudgeChain
-        from evaltap.evaluator.scoring.judges.limits import Limiter
-
+    def _make(self, settings: JudgeSettings) -> JudgeChain:
         where = (settings.base_url, settings.model, settings.api_key)
         limiter = self._limiters.get(where)
         if limiter is None:

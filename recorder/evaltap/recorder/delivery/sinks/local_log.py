@@ -10,7 +10,7 @@ from pathlib import Path
 from evaltap.recorder.delivery.free_space import shortage
 from evaltap.recorder.faults import SinkError
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.log.local import LocalLog, is_damage, open_log, quarantine
+from evaltap.schemas.log.local import LocalLog, file_identity, is_damage, open_log, quarantine
 from evaltap.schemas.log.retention import (
     WARN_SHARE,
     is_manifest,
@@ -83,7 +83,7 @@ class LocalLogSink:
             # The connection itself may be broken (file replaced): the retry opens a new one.
             self.close()
             # Another process writing to it may already have replaced it.
-            mine = is_damage(error) and _file_identity(self.path) == self._identity
+            mine = is_damage(error) and file_identity(self.path) == self._identity
             aside = quarantine(self.path) if mine else None
             note = f"; it was set aside as {aside.name}" if aside else ""
             raise SinkError(f"cannot write to {self.path}: {error}{note}") from error
@@ -116,7 +116,7 @@ class LocalLogSink:
         if self._log is None:
             self._log = open_log(self.path, mode="append")
             self._pid = os.getpid()
-            self._identity = _file_identity(self.path)
+            self._identity = file_identity(self.path)
             self._manifest = 0
             note_limit(self._log, self.max_bytes)
             # Small logs get a small WAL, with more frequent checkpoints.
@@ -127,7 +127,7 @@ class LocalLogSink:
 
     def _replaced(self) -> bool:
         """Return whether the file at the path is no longer the open one (deleted, rotated)."""
-        return _file_identity(self.path) != self._identity
+        return file_identity(self.path) != self._identity
 
     def _append(self, log: LocalLog, records: Sequence[WireRecord]) -> None:
         if len(records) > 1 or not is_manifest(records[0]):
@@ -167,11 +167,3 @@ class LocalLogSink:
             100 * waiting_bytes(log) / self.max_bytes,
             self._remedy,
         )
-
-
-def _file_identity(path: Path) -> tuple[int, int] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino

@@ -7,14 +7,15 @@ consume --log FILE` lands them.
 
 from typing import IO
 
+try:
+    import fcntl
+except ImportError:
+    fcntl = None  # type: ignore[assignment]  # Windows
+
 
 def has_locks() -> bool:
     """Return whether the system supports file locks."""
-    try:
-        import fcntl  # noqa: F401
-    except ImportError:
-        return False
-    return True
+    return fcntl is not None
 
 
 def try_lock(file: IO[bytes], *, shared: bool = False) -> bool:
@@ -23,10 +24,8 @@ def try_lock(file: IO[bytes], *, shared: bool = False) -> bool:
     Without file locks an exclusive lock is always granted, and a `shared` one, which probes for an
     owner, never.
     """
-    if not has_locks():
+    if fcntl is None:
         return not shared
-    import fcntl
-
     try:
         fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except OSError:

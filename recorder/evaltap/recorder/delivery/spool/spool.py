@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from evaltap.recorder.delivery.spool.lock import has_locks, try_lock
-from evaltap.schemas.log.local import LocalLog, is_damage, open_log, quarantine
+from evaltap.schemas.log.local import LocalLog, file_identity, is_damage, open_log, quarantine
 from evaltap.schemas.wire.record import WireRecord
 
 CURSOR = "kafka"
@@ -105,7 +105,7 @@ class SpoolReader:
             window = self._read_on()
             if window or self._log is None:
                 return window
-            if _identity(self._spool.path) != self._file:
+            if file_identity(self._spool.path) != self._file:
                 # Someone deleted the file and the sink created another: what the old one held is
                 # sent.
                 self._close()
@@ -158,7 +158,7 @@ class SpoolReader:
         try:
             return self._read()
         except sqlite3.DatabaseError as error:
-            if _identity(self._spool.path) != self._file:
+            if file_identity(self._spool.path) != self._file:
                 return []  # damaged, and already quarantined by the sink
             if not is_damage(error) or self._log is None:
                 raise
@@ -185,7 +185,7 @@ class SpoolReader:
 
     def _read(self) -> list[tuple[int, WireRecord]]:
         if self._log is None:
-            self._file = _identity(self._spool.path)
+            self._file = file_identity(self._spool.path)
             if self._file is None:
                 return []
             self._log = open_log(self._spool.path, mode="append")
@@ -212,14 +212,6 @@ def _claim(path: Path) -> Spool | None:
 def lock_path(path: Path) -> Path:
     """Return the file whose lock marks a spool as owned by a living process."""
     return path.with_name(path.name + ".lock")
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
 
 
 def _written_at(path: Path) -> float:

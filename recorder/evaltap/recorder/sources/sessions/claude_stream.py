@@ -28,9 +28,8 @@ def conversations(document: object) -> list[Conversation] | None:
     """Return the session; None for other documents."""
     held = mapping(document)
     lines = objects(document) or objects(held.get("messages", held.get("loglines")))
-    told = [line for line in lines if _is_message(line)]
-    marked = any(_is_start(line) or _is_end(line) for line in lines)
-    if not any(map(_is_end, lines)) and not (told and (marked or len(told) == len(lines))):
+    told, ends = ([*filter(one, lines)] for one in (_is_message, _is_end))
+    if not ends and not (told and (any(map(_is_start, lines)) or len(told) == len(lines))):
         return None
     session = next((one for line in lines if isinstance(one := line.get("session_id"), str)), None)
     model: str | None = None
@@ -42,9 +41,7 @@ def conversations(document: object) -> list[Conversation] | None:
             if not messages or messages[-1].role != "user":
                 messages.append(Message(role="user"))
         elif _is_end(line):
-            if not any(
-                map(_is_message, lines)
-            ):  # `--output-format json` prints nothing but the end
+            if not told:  # `--output-format json` prints nothing but the end
                 messages.append(Message(role="assistant", text=text_of(line.get("result"))))
             messages.append(_end(line, model))
         # What a sub-agent says belongs to the call that started it.

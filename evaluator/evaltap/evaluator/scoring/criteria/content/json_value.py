@@ -14,6 +14,7 @@ from evaltap.schemas.formats.metric import JsonCriterion
 from evaltap.schemas.formats.model import Json
 
 DEFAULT_TOLERANCE = 1e-6
+_NUMBERS = (int, float)
 
 JsonCheck = Callable[[Json, Json], str | None]
 """Compares (actual, expected); returns None for a match, otherwise the reason of the mismatch."""
@@ -63,22 +64,15 @@ def accepts_itself(criterion: JsonCriterion | None) -> bool:
 def difference(actual: Json, expected: Json, tolerance: float) -> str | None:
     """Return where two JSON values differ; None if they are equal."""
     kind, other = type(actual), type(expected)
+    if kind in _NUMBERS and other in _NUMBERS:
+        return _numbers_differ(actual, expected, tolerance)
+    if kind is not other:
+        return _kinds_differ(actual, expected)
     if kind is dict:
-        if other is not dict:
-            return _kinds_differ(actual, expected)
         return _objects_differ(actual, expected, tolerance, None)
     if kind is list:
-        if other is not list:
-            return _kinds_differ(actual, expected)
         return _lists_differ(actual, expected, tolerance)
-    if kind is str or kind is bool or actual is None:
-        if kind is other and actual == expected:
-            return None
-    elif (kind is int or kind is float) and (other is int or other is float):
-        return _numbers_differ(actual, expected, tolerance)
-    elif kind is other and actual == expected:
-        return None
-    return _kinds_differ(actual, expected)
+    return None if actual == expected else _kinds_differ(actual, expected)
 
 
 def _on_texts(check: JsonCheck) -> JsonCheck:

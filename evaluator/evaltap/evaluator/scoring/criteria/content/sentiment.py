@@ -7,14 +7,12 @@ import re
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, distribution
-from typing import TYPE_CHECKING, Final, NamedTuple
+from importlib.resources import files
+from typing import Any, Final, NamedTuple
 
 from evaltap.evaluator.scoring.contract.errors import MetricError
 from evaltap.schemas.formats.criteria import SentimentCriterion
 from evaltap.schemas.text import did_you_mean_one_of
-
-if TYPE_CHECKING:
-    from evaltap.evaluator.scoring.criteria.content.vader import Analyzer
 
 CATEGORIES: Final = ("positive", "neutral", "negative")
 NEUTRAL_WITHIN: Final = 0.05
@@ -92,7 +90,21 @@ def _afinn() -> tuple[Mapping[str, int], re.Pattern[str]]:
 
 
 @cache
-def _analyzer() -> "Analyzer":
-    from evaltap.evaluator.scoring.criteria.content.vader import Analyzer
+def _analyzer() -> Any:  # nltk has no types
+    from nltk.sentiment.vader import SentimentIntensityAnalyzer, VaderConstants  # takes a second
+
+    class Analyzer(SentimentIntensityAnalyzer):  # type: ignore[misc]  # as above
+        """Also returns the sum of the valences and the number of words."""
+
+        def __init__(self) -> None:
+            # The base class would search for an nltk download; these attributes are all that it needs.
+            package = files("evaltap.evaluator.scoring.criteria.content")
+            self.lexicon_file = (package / "lexicon/vader_lexicon.tsv").read_text("utf-8").strip()
+            self.lexicon = self.make_lex_dict()
+            self.constants = VaderConstants()
+
+        def score_valence(self, sentiments: list[float], text: str) -> dict[str, float]:
+            found: dict[str, float] = super().score_valence(sentiments, text)
+            return found | {"raw": float(sum(sentiments)), "words": len(sentiments)}
 
     return Analyzer()
