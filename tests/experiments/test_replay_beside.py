@@ -12,7 +12,7 @@ import pytest
 from evaltap.evaluator.analysis.forecast.fates import Fork, fates
 from evaltap.evaluator.pipeline.maintenance.erasure import Subject, erase_from_store
 from evaltap.evaluator.pipeline.maintenance.pruning import prune
-from evaltap.evaluator.reports.beside import CallCell, SessionBeside, sessions_beside
+from evaltap.evaluator.reports.html.beside import CallCell, SessionBeside, sessions_beside
 from evaltap.evaluator.store.database import Store
 from evaltap.experiments.replay.html import replay_html
 from evaltap.experiments.replay.result import ForkedTool, ReplayResult

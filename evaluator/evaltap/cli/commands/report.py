@@ -20,7 +20,7 @@ from evaltap.evaluator.reports.compare.model import Rules
 from evaltap.evaluator.reports.compare.reading import compare_sides
 from evaltap.evaluator.reports.console import console, print_summary
 from evaltap.evaluator.reports.formats import format_of, render
-from evaltap.evaluator.reports.html import html
+from evaltap.evaluator.reports.html.report import html
 from evaltap.evaluator.reports.model import redacted
 from evaltap.evaluator.reports.rates import print_rates
 from evaltap.evaluator.reports.reader import read_report

@@ -20,7 +20,8 @@ from evaltap.evaluator.reports.compare.model import (
     comparison_data,
 )
 from evaltap.evaluator.reports.formats import format_of
-from evaltap.evaluator.reports.html import plain_page, templates
+from evaltap.evaluator.reports.html.rendering import templates
+from evaltap.evaluator.reports.html.report import plain_page
 from evaltap.evaluator.reports.markdown import diff_block, escape
 from evaltap.evaluator.reports.model import redacted
 from evaltap.evaluator.reports.safe_text import visible
@@ -50,7 +51,6 @@ def _json(found: Comparison) -> str:
     return json.dumps(comparison_data(found), ensure_ascii=False, indent=1) + "\n"
 
 
-_PACKAGE = "evaltap.evaluator.reports.compare"
 _STATUS = {
     "regression": "failed",
     "below_minimum": "failed",
@@ -63,8 +63,8 @@ _STATUS = {
 def comparison_section(found: Comparison) -> Markup:
     """Return the section; it only needs the style of the report."""
     text = (
-        templates(_PACKAGE)
-        .get_template("sections.html.j2")
+        templates()
+        .get_template("comparison.html.j2")
         .render(
             found=found,
             status=_STATUS[found.verdict],
