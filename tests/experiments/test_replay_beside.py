@@ -250,7 +250,7 @@ def test_a_fork_is_marked_in_the_file_with_tool_arguments_and_why(text: str) -> 
 
 
 def test_not_enough_to_tell_is_nowhere_marked_as_a_success(text: str) -> None:
-    verdicts = re.findall(r'<span class="chip (\w+)"><i[^>]*>(.)</i> ([^<]+)</span>', text)
+    verdicts = re.findall(r'<span class="status (\w+)"><i[^>]*>(.)</i>([^<]+)</span>', text)
 
     assert verdicts == [("error", "?", "not enough to tell")] * 2, "seven sessions tell little"
 

@@ -15,7 +15,8 @@ from evaltap.cli.verdict import Scope, guarded_exit, worst_differences
 from evaltap.evaluator.analysis.estimates.rates import SliceRate, estimate_rates
 from evaltap.evaluator.analysis.estimates.scope import Scope as Turns
 from evaltap.evaluator.cases.datasets.trials import trials_apart
-from evaltap.evaluator.reports.compare.formats import cleaned, comparison_section
+from evaltap.evaluator.reports.compare.formats import cleaned
+from evaltap.evaluator.reports.compare.html import comparison_section
 from evaltap.evaluator.reports.compare.model import Rules
 from evaltap.evaluator.reports.compare.reading import compare_sides
 from evaltap.evaluator.reports.console import console, print_summary
