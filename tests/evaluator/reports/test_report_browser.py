@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
+AXE = Path(__file__).parents[2] / "data" / "axe" / "axe.min.js"
 ATTACK = (
     "<script>window.hacked = 1</script></script><img src=x onerror=window.hacked=1>"
     "<svg onload=window.hacked=1>\u202e{{7*7}}]]>--><a href='javascript:window.hacked=1'>"
@@ -132,6 +133,19 @@ def test_opening_a_case_shows_calls_side_by_side_votes_and_answers(
     assert details.locator(".answers .words").all_text_contents() == ["else", "done"]
     details.locator("summary", has_text="1 answer").click()
     assert "sample 1" in details.locator(".verdict .plain").first.inner_text()
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1200, False), (390, True)], ids=["wide", "narrow"])
+def test_a_report_can_be_read_by_everybody(
+    report: Report, open_report: Open, width: int, dark: bool
+) -> None:
+    page = open_report(report, width=width, dark=dark).page
+    page.locator(".row").first.click()
+
+    page.evaluate(AXE.read_text("utf-8"))
+    found = page.evaluate("axe.run()")
+
+    assert [f"{one['id']}: {one['nodes'][0]['html']}" for one in found["violations"]] == []
 
 
 def test_a_case_is_opened_and_closed_by_keyboard_alone(report: Report, open_report: Open) -> None:

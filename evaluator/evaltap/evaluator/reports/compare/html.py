@@ -63,19 +63,18 @@ def _metric_line(metric: MetricChange, rules: Rules, href: str) -> MetricLine:
     )
 
 
-def comparison_section(found: Comparison) -> Markup:
-    """Return the section of a report; it only needs the style."""
+def comparison_section(found: Comparison, *, level: int = 2) -> Markup:
+    """Return the section of a report, with a heading of a level; it only needs the style."""
     text = (
         templates()
         .get_template("comparison.html.j2")
         .render(
             found=found,
+            level=level,
             headline=wording.headline(found),
             sides=wording.sides(found),
             lines=metric_lines(found, lambda _: ""),
-            usage=[
-                (f"{one.name}, {one.ratio.n} cases", wording.usage(one)) for one in found.usage
-            ],
+            usage=[(f"{one.name}, {one.ratio.n} cases", wording.usage(one)) for one in found.usage],
             groups=list(wording.groups(found)),
             listed=list(wording.listed(found)),
             outcomes=OUTCOMES,
@@ -87,4 +86,4 @@ def comparison_section(found: Comparison) -> Markup:
 
 def comparison_page(found: Comparison) -> str:
     """Return the section as a self-contained page; it loads nothing and runs no script."""
-    return plain_page(wording.headline(found), "compare", comparison_section(found))
+    return plain_page(wording.headline(found), "compare", comparison_section(found, level=1))
