@@ -365,7 +365,7 @@ def test_a_page_without_room_says_how_many_cases_are_cut(
 
     assert '<section class="turn"' not in bare
     assert "The evidence of 4 more cases is left out" in bare
-    assert bare.count("The evidence of this case is not in this file") == 4
+    assert bare.count("Its evidence is not in this file") == 4
     assert len(entries(bare)) == 4
     assert f"{4 - len(entries(short))} more cases left out to limit the size" in short
     assert 0 < len(entries(short)) < 4

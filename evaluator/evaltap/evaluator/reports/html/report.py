@@ -27,7 +27,7 @@ from evaltap.evaluator.reports.text import TraceUrl
 from evaltap.schemas.text import counted
 
 FILE_BYTES: Final = 9_500_000
-"""The maximum size of the list of cases: people send the file to each other."""
+"""The maximum size of the list of cases: the file has 10 MB at most, because people send it to each other."""
 EVIDENCE_BYTES: Final = 6_000_000
 """The maximum size of the evidence in it."""
 _REASON: Final = 240
@@ -63,6 +63,7 @@ def html(
         script=_static("keys.js") + _static("report.js"),
         version=report.source.evaltap_version,
         report=report,
+        app=_only_app(report),
         tiles=tiles(report),
         metrics=metrics,
         most_groups=_GROUPS,
@@ -180,6 +181,7 @@ class _Line:
     eval_id: str
     eval_set_id: str
     app: str
+    """Empty if all cases have the same."""
     tools: tuple[str, ...]
     why: str
     verdicts: tuple[MetricVerdict, ...]
@@ -199,13 +201,23 @@ def _lines(report: Report) -> Iterator[Markup]:
         (one.metric_name, one.status, one.pattern): place
         for place, one in enumerate(report.reasons[:_GROUPS])
     }
-    line = _macros().line
+    line, one_app = _macros().line, bool(_only_app(report))
     for case in report.cases:
-        yield line(_line(case, names, groups), len(report.cases) == 1)
+        yield line(_line(case, names, groups, one_app=one_app), len(report.cases) == 1)
+
+
+def _only_app(report: Report) -> str:
+    """Return the application of all cases; empty if there are several."""
+    names = {case.app_name for case in report.cases}
+    return names.pop() if len(names) == 1 else ""
 
 
 def _line(
-    case: CaseReport, names: Sequence[str], groups: Mapping[tuple[str, str, str], int]
+    case: CaseReport,
+    names: Sequence[str],
+    groups: Mapping[tuple[str, str, str], int],
+    *,
+    one_app: bool,
 ) -> _Line:
     of = {cell.metric_name: cell for cell in case.cells}
     cells = [_cell(of[name], groups) if name in of else None for name in names]
@@ -219,13 +231,13 @@ def _line(
         opening=case.opening,
         eval_id=case.eval_id,
         eval_set_id="" if case.eval_set_id == case.eval_id else case.eval_set_id,
-        app=case.app_name,
+        app="" if one_app else case.app_name,
         tools=case.tools,
         why=next((one_line(one.reason, _REASON) for one in worst if _tells(one)), ""),
         verdicts=tuple(
             MetricVerdict(one.metric_name, one.status, one.score, "")
             for one in case.cells
-            if one.status in NOT_PASSED
+            if one.status in ("failed", "error")
         ),
         passed=statuses.count("passed"),
         not_evaluated=statuses.count("not_evaluated"),
