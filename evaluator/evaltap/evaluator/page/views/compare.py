@@ -19,8 +19,8 @@ from evaltap.evaluator.reports.compare.model import CaseChange, Comparison, Metr
 from evaltap.evaluator.reports.compare.reading import side_of
 from evaltap.evaluator.reports.compare.sides import Side, no_trials
 from evaltap.evaluator.reports.compare.traffic import Selection, compare_traffic
-from evaltap.evaluator.reports.diff_lines import DiffLine, lines_of
-from evaltap.evaluator.reports.model import Cell, Limits, TurnEvidence, pattern
+from evaltap.evaluator.reports.html.case import Anchors, TurnView, views_of
+from evaltap.evaluator.reports.model import Cell, Limits, pattern
 from evaltap.evaluator.reports.reader import read_case
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
@@ -77,20 +77,12 @@ class CaseLine:
 
 
 @dataclass(frozen=True, slots=True)
-class TurnLines:
-    """A turn of one side: its texts, and the difference between its calls and the expected ones."""
-
-    evidence: TurnEvidence
-    lines: tuple[DiffLine, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class CaseSide:
     """The opened case, as scored by one run."""
 
     name: str
     cell: Cell | None
-    turns: tuple[TurnLines, ...]
+    turns: tuple[TurnView, ...]
     note: str
     """A note on turns that are missing, or not as they were scored."""
     href: str
@@ -437,7 +429,10 @@ def _case_side(
     report = read_case(
         reader, key, run_id=run_id, metric=metric, references=references, limits=_LIMITS
     )
-    turns, note = report.evidence, report.evidence_note
+    cell = next((cell for cell in report.cells if cell.metric_name == metric), None)
+    report = replace(report, cells=(cell,) if cell else ())
+    turns, _ = views_of(report, Anchors(name, len(report.evidence)))
+    note = report.evidence_note
     if line.run.kind == "files":
         turns, note = (), "Its turns are not in this store, because it was scored from a file."
     ((revision,),) = reader.rows(
@@ -448,8 +443,8 @@ def _case_side(
         note = f"The score is for revision {report.revision}; the turns shown are of revision {revision}."
     return CaseSide(
         name,
-        next((cell for cell in report.cells if cell.metric_name == metric), None),
-        tuple(TurnLines(one, lines_of(one.steps)) for one in turns),
+        cell,
+        turns,
         note,
         link("/case", set=key[1], id=key[2], app=key[0], run=run_id, metric=metric),
     )

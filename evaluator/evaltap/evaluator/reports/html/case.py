@@ -45,6 +45,21 @@ class Places(Protocol):
         ...
 
 
+class Anchors(NamedTuple):
+    """The turns of a case that are all in one file; `within` begins their ids."""
+
+    within: str
+    turns: int
+
+    def shows(self, place: int) -> bool:
+        """Return whether the turn is shown."""
+        return place <= self.turns
+
+    def of(self, place: int) -> TurnLink:
+        """Return the turn; without a link if it is not shown."""
+        return TurnLink(place, f"#{self.within}t{place}" if self.shows(place) else "")
+
+
 @dataclass(frozen=True, slots=True)
 class RubricVotes:
     """The votes of a judge's samples on one rubric in one turn."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import zip_longest
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import orjson
 from markupsafe import Markup
@@ -18,7 +18,7 @@ from markupsafe import Markup
 from evaltap.evaluator.analysis.filters.listing import MetricVerdict
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.reports.figures import amount, duration, money, percent
-from evaltap.evaluator.reports.html.case import NOT_PASSED, TurnLink, views_of
+from evaltap.evaluator.reports.html.case import NOT_PASSED, Anchors, views_of
 from evaltap.evaluator.reports.html.charts import Tile, histogram
 from evaltap.evaluator.reports.html.rendering import KEYS, STATIC, templates
 from evaltap.evaluator.reports.model import SEVERITY, CaseReport, Cell, Report, Usage, group_key
@@ -257,19 +257,6 @@ def _cell(cell: Cell, groups: Mapping[tuple[str, str, str], int]) -> tuple[int, 
     return SEVERITY.index(cell.status), score, group
 
 
-class _Anchors(NamedTuple):
-    """The turns of a case in the file."""
-
-    within: str
-    turns: int
-
-    def shows(self, place: int) -> bool:
-        return place <= self.turns
-
-    def of(self, place: int) -> TurnLink:
-        return TurnLink(place, f"#{self.within}t{place}" if self.shows(place) else "")
-
-
 def _bodies(cases: Sequence[CaseReport], trace_url: TraceUrl | None) -> Iterator[Markup]:
     """Yield the turns and verdicts of each case with evidence."""
     body = _macros().body
@@ -277,7 +264,7 @@ def _bodies(cases: Sequence[CaseReport], trace_url: TraceUrl | None) -> Iterator
         if not case.detailed:
             return  # detailed ones come first
         within = f"c{number}"
-        places = _Anchors(within, len(case.evidence))
+        places = Anchors(within, len(case.evidence))
         turns, verdicts = views_of(case, places, trace_url=trace_url)
         yield body(turns, verdicts, case.evidence_note, within)
 
