@@ -252,8 +252,8 @@ def _read(
     comparing = {metric for metric, one in evaluators if Registry().compares_calls(one)}
     turns, verdicts = views_of(
         report,
-        places,
         first=first,
+        elsewhere=lambda place: places.of(place).href,
         trace_url=request.trace_url,
         rows={row["invocation_id"]: row for row in rows},
         compare_hrefs={

@@ -19,7 +19,7 @@ from evaltap.evaluator.reports.compare.model import CaseChange, Comparison, Metr
 from evaltap.evaluator.reports.compare.reading import side_of
 from evaltap.evaluator.reports.compare.sides import Side, no_trials
 from evaltap.evaluator.reports.compare.traffic import Selection, compare_traffic
-from evaltap.evaluator.reports.html.case import Anchors, TurnView, views_of
+from evaltap.evaluator.reports.html.case import TurnView, views_of
 from evaltap.evaluator.reports.model import Cell, Limits, pattern
 from evaltap.evaluator.reports.reader import read_case
 from evaltap.evaluator.store.queries import StoreReader
@@ -431,7 +431,7 @@ def _case_side(
     )
     cell = next((cell for cell in report.cells if cell.metric_name == metric), None)
     report = replace(report, cells=(cell,) if cell else ())
-    turns, _ = views_of(report, Anchors(name, len(report.evidence)))
+    turns, _ = views_of(report, within=name)
     note = report.evidence_note
     if line.run.kind == "files":
         turns, note = (), "Its turns are not in this store, because it was scored from a file."

@@ -1,10 +1,10 @@
 """A case as its templates show it: turns with the verdicts on them, verdicts with their turns and votes."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from evaltap.evaluator.reports.diff_lines import DiffLine, lines_of
 from evaltap.evaluator.reports.html.rendering import Quote
@@ -24,6 +24,8 @@ from evaltap.evaluator.store.queries import Record
 NOT_PASSED: Final = ("failed", "crashed", "error")
 MOST_RUBRICS: Final = 8
 """If there are more rubrics, fulfilled ones are folded."""
+MOST_BARE: Final = 30
+"""The number of turns with votes, of a case that has no turns to show."""
 
 
 class TurnLink(NamedTuple):
@@ -31,33 +33,6 @@ class TurnLink(NamedTuple):
 
     place: int
     href: str
-
-
-class Places(Protocol):
-    """The locations of a case's turns."""
-
-    def shows(self, place: int) -> bool:
-        """Return whether the turn is shown together with the verdicts."""
-        ...
-
-    def of(self, place: int) -> TurnLink:
-        """Return the turn with its link."""
-        ...
-
-
-class Anchors(NamedTuple):
-    """The turns of a case that are all in one file; `within` begins their ids."""
-
-    within: str
-    turns: int
-
-    def shows(self, place: int) -> bool:
-        """Return whether the turn is shown."""
-        return place <= self.turns
-
-    def of(self, place: int) -> TurnLink:
-        """Return the turn; without a link if it is not shown."""
-        return TurnLink(place, f"#{self.within}t{place}" if self.shows(place) else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,26 +106,31 @@ class TurnView:
 
 def views_of(
     report: CaseReport,
-    places: Places,
     *,
+    within: str = "",
     first: int = 1,
+    elsewhere: Callable[[int], str] | None = None,
     trace_url: TraceUrl | None = None,
     rows: Mapping[str, Record] | None = None,
     compare_hrefs: Mapping[str, str] | None = None,
 ) -> tuple[tuple[TurnView, ...], tuple[VerdictView, ...]]:
     """Return the turns of a case from the turn `first` on, and its verdicts, worst first.
 
-    `rows` have what the store knows of turns, by invocation; `compare_hrefs` link metrics that compare calls.
+    `within` begins the ids; `elsewhere` links a turn that is not among these.  `rows` have what the store
+    knows of turns, by invocation; `compare_hrefs` link metrics that compare calls.
     """
+    shown = range(first, first + (len(report.evidence) or MOST_BARE))
+
+    def link_of(place: int) -> TurnLink:
+        if place in shown:
+            return TurnLink(place, f"#{within}t{place}")
+        return TurnLink(place, elsewhere(place) if elsewhere else "")
+
     cells = sorted(report.cells, key=lambda cell: SEVERITY.index(cell.status))
+    hrefs = compare_hrefs or {}
     verdicts, quotes = _with_quotes(
         [
-            _verdict(
-                cell,
-                places,
-                (compare_hrefs or {}).get(cell.metric_name, ""),
-                has_turns=bool(report.evidence),
-            )
+            _verdict(cell, shown, link_of, hrefs.get(cell.metric_name, ""), bool(report.evidence))
             for cell in cells
         ],
         {one.invocation_id: (one.user or "", one.answer or "") for one in report.evidence},
@@ -162,7 +142,13 @@ def views_of(
     return turns, verdicts
 
 
-def _verdict(cell: Cell, places: Places, compare_href: str, *, has_turns: bool) -> VerdictView:
+def _verdict(
+    cell: Cell,
+    shown: Container[int],
+    link_of: Callable[[int], TurnLink],
+    compare_href: str,
+    has_turns: bool,
+) -> VerdictView:
     numbers = {turn.invocation_id: turn.turn for turn in cell.turns}
     judged = {vote.invocation_id for vote in cell.votes}
     judged |= {call.invocation_id for call in cell.calls}
@@ -170,7 +156,7 @@ def _verdict(cell: Cell, places: Places, compare_href: str, *, has_turns: bool) 
     for vote in cell.votes:
         at = numbers.get(vote.invocation_id, 0), vote.rubric_id
         rubrics.setdefault(at, []).append(vote)
-    failed = (places.of(turn.turn) for turn in cell.turns if turn.status != "passed")
+    failed = (link_of(turn.turn) for turn in cell.turns if turn.status != "passed")
     return VerdictView(
         cell,
         tuple(failed) if has_turns else (),
@@ -178,18 +164,18 @@ def _verdict(cell: Cell, places: Places, compare_href: str, *, has_turns: bool) 
         tuple(
             RubricVotes(
                 name,
-                places.of(turn) if len(judged) > 1 and turn else None,
+                link_of(turn) if len(judged) > 1 and turn else None,
                 tuple(votes),
                 folded=len(rubrics) > MOST_RUBRICS and _is_met(votes),
             )
             for (turn, name), votes in sorted(rubrics.items())
-            if not turn or places.shows(turn)
+            if not turn or turn in shown
         ),
         tuple(
             JudgeAnswer(turn if len(judged) > 1 else None, call)
             for call in cell.calls
             for turn in [numbers.get(call.invocation_id)]
-            if not turn or places.shows(turn)
+            if not turn or turn in shown
         ),
         compare_href,
     )

@@ -7,7 +7,6 @@ would turn text into markup.  Without its script it shows the same, but cannot b
 import base64
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import zip_longest
 from typing import Any, Final
@@ -15,10 +14,9 @@ from typing import Any, Final
 import orjson
 from markupsafe import Markup
 
-from evaltap.evaluator.analysis.filters.listing import MetricVerdict
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.reports.figures import amount, duration, money, percent
-from evaltap.evaluator.reports.html.case import NOT_PASSED, Anchors, views_of
+from evaltap.evaluator.reports.html.case import NOT_PASSED, views_of
 from evaltap.evaluator.reports.html.charts import Tile, histogram
 from evaltap.evaluator.reports.html.rendering import KEYS, STATIC, templates
 from evaltap.evaluator.reports.model import SEVERITY, CaseReport, Cell, Report, Usage, group_key
@@ -169,31 +167,6 @@ def _of_all(use: Usage) -> str:
 # -- the cases --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """The line of a case in the list, and what the script needs to search and sort it."""
-
-    name: str
-    """The end of its link."""
-    outcome: str
-    severity: int
-    opening: str
-    eval_id: str
-    eval_set_id: str
-    app: str
-    """Empty if all cases have the same."""
-    tools: tuple[str, ...]
-    why: str
-    verdicts: tuple[MetricVerdict, ...]
-    passed: int
-    not_evaluated: int
-    cost_usd: float | None
-    latency_ms: float | None
-    cells: str
-    """JSON: for each metric, null or the place of the status in SEVERITY, the score, and the group of the
-    reason."""
-
-
 def _lines(report: Report) -> Iterator[Markup]:
     """Yield the opened element of each case, with its line."""
     names = [metric.metric_name for metric in report.metrics]
@@ -203,7 +176,17 @@ def _lines(report: Report) -> Iterator[Markup]:
     }
     line, one_app = _macros().line, bool(_only_app(report))
     for case in report.cases:
-        yield line(_line(case, names, groups, one_app=one_app), len(report.cases) == 1)
+        of = {cell.metric_name: cell for cell in case.cells}
+        cells = [_cell(of[name], groups) if name in of else None for name in names]
+        worst = sorted(case.cells, key=lambda cell: SEVERITY.index(cell.status))
+        reasons = (one_line(one.reason, _REASON) for one in worst if one.status != "passed")
+        yield line(
+            case,
+            orjson.dumps(cells).decode(),
+            next(filter(None, reasons), ""),
+            shows_app=not one_app,
+            open=len(report.cases) == 1,
+        )
 
 
 def _only_app(report: Report) -> str:
@@ -212,46 +195,8 @@ def _only_app(report: Report) -> str:
     return names.pop() if len(names) == 1 else ""
 
 
-def _line(
-    case: CaseReport,
-    names: Sequence[str],
-    groups: Mapping[tuple[str, str, str], int],
-    *,
-    one_app: bool,
-) -> _Line:
-    of = {cell.metric_name: cell for cell in case.cells}
-    cells = [_cell(of[name], groups) if name in of else None for name in names]
-    worst = sorted(case.cells, key=lambda cell: SEVERITY.index(cell.status))
-    statuses = [cell.status for cell in case.cells]
-    within = f"{case.eval_set_id}/" if case.eval_set_id not in ("", case.eval_id) else ""
-    return _Line(
-        name=within + case.eval_id,
-        outcome=case.status,
-        severity=SEVERITY.index(case.status),
-        opening=case.opening,
-        eval_id=case.eval_id,
-        eval_set_id="" if case.eval_set_id == case.eval_id else case.eval_set_id,
-        app="" if one_app else case.app_name,
-        tools=case.tools,
-        why=next((one_line(one.reason, _REASON) for one in worst if _tells(one)), ""),
-        verdicts=tuple(
-            MetricVerdict(one.metric_name, one.status, one.score, "")
-            for one in case.cells
-            if one.status in ("failed", "error")
-        ),
-        passed=statuses.count("passed"),
-        not_evaluated=statuses.count("not_evaluated"),
-        cost_usd=case.cost_usd,
-        latency_ms=case.latency_ms,
-        cells=orjson.dumps(cells).decode(),
-    )
-
-
-def _tells(cell: Cell) -> bool:
-    return cell.status != "passed" and bool(cell.reason)
-
-
 def _cell(cell: Cell, groups: Mapping[tuple[str, str, str], int]) -> tuple[int, float | None, int]:
+    """Return the place of the status in SEVERITY, the score, and the group of the reason, for the script."""
     group = -1 if cell.status == "passed" else groups.get(group_key(cell), -1)
     score = None if cell.score is None else round(cell.score, 4)
     return SEVERITY.index(cell.status), score, group
@@ -263,10 +208,8 @@ def _bodies(cases: Sequence[CaseReport], trace_url: TraceUrl | None) -> Iterator
     for number, case in enumerate(cases):
         if not case.detailed:
             return  # detailed ones come first
-        within = f"c{number}"
-        places = Anchors(within, len(case.evidence))
-        turns, verdicts = views_of(case, places, trace_url=trace_url)
-        yield body(turns, verdicts, case.evidence_note, within)
+        turns, verdicts = views_of(case, within=f"c{number}", trace_url=trace_url)
+        yield body(turns, verdicts, case.evidence_note, f"c{number}")
 
 
 def _macros() -> Any:  # a module of macros

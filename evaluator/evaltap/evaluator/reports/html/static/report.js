@@ -8,7 +8,7 @@
   const entries = [...list.children].map((node, place) => {
     const { status, cells, cost, latency } = node.dataset;
     const known = (value) => (value === undefined ? -1 : Number(value));
-    return { node, place, status: Number(status), cells: JSON.parse(cells), cost: known(cost), latency: known(latency), text: null };
+    return { node, place, status, cells: JSON.parse(cells), cost: known(cost), latency: known(latency), text: null };
   });
   const metrics = [...byId("metric").options].slice(1).map((one) => one.text.toLowerCase());
   let found = entries;
@@ -25,7 +25,7 @@
   function fits(one, word) {
     const [, field, value] = /^(tool|status|metric):(.+)$/.exec(word) || [];
     if (field === "tool") return (one.node.querySelector(".path")?.textContent ?? "").toLowerCase().split(" › ").some((name) => name.includes(value));
-    if (field === "status") return STATUS[one.status].startsWith(value) || has(one, value);
+    if (field === "status") return one.status.startsWith(value) || has(one, value);
     if (field === "metric") return one.cells.some((cell, place) => cell && metrics[place].includes(value));
     return textOf(one).includes(word);
   }
@@ -47,7 +47,7 @@
     const metric = byId("metric").selectedIndex - 1;
     found = entries.filter((one) => {
       if (metric >= 0 && !one.cells[metric]) return false;
-      if (status && !(metric >= 0 ? STATUS[one.cells[metric][0]] === status : STATUS[one.status] === status || has(one, status))) return false;
+      if (status && !(metric >= 0 ? STATUS[one.cells[metric][0]] === status : one.status === status || has(one, status))) return false;
       if (group >= 0 && !one.cells.some((cell) => cell && cell[2] === group)) return false;
       return words.every((word) => fits(one, word));
     });
