@@ -1,7 +1,7 @@
 """One self-contained HTML file: the overview, and every case with its evidence, by the templates of the page.
 
 The file loads nothing.  Its policy only allows its own style and script, by their hashes, and no sink that
-would turn text into markup.  Without its script it shows the same, but cannot be searched.
+would turn text into markup.  Without its script it shows the first cases only, and cannot be searched.
 """
 
 import base64
@@ -30,6 +30,8 @@ EVIDENCE_BYTES: Final = 6_000_000
 """The maximum size of the evidence in it."""
 _REASON: Final = 240
 _GROUPS: Final = 40
+_AT_ONCE: Final = 100
+"""The number of cases that the list shows; `report.js` adds as many."""
 
 
 def html(
@@ -66,7 +68,8 @@ def html(
         metrics=metrics,
         most_groups=_GROUPS,
         notes=notes,
-        entries=zip_longest(lines, bodies),
+        entries=[*zip_longest(lines, bodies)],
+        at_once=_AT_ONCE,
     )
 
 

@@ -1,11 +1,11 @@
 "use strict";
-// The list of a report's cases: searched, sorted and linked to.  Without this script, all cases are listed.
+// The list of a report's cases: searched, sorted and linked to.  Without this script, the first ones are listed.
 (() => {
   const STATUS = ["crashed", "failed", "error", "not_evaluated", "passed"];
   const PAGE = 100;
   const byId = (id) => document.getElementById(id);
   const list = byId("list");
-  const entries = [...list.children].map((node, place) => {
+  const entries = [...list.children, ...(byId("rest")?.content.children ?? [])].map((node, place) => {
     const { status, cells, cost, latency } = node.dataset;
     const known = (value) => (value === undefined ? -1 : Number(value));
     return { node, place, status, cells: JSON.parse(cells), cost: known(cost), latency: known(latency), text: null };
