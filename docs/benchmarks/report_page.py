@@ -204,9 +204,9 @@ def _open_a_case(tab: Page) -> None:
     for place in range(rows.count()):
         row = rows.nth(place)
         row.click()
-        shown = tab.locator(".details")
+        shown = tab.locator(".entry[open] > .case")
         if shown.locator(".turn").count() == 1 and shown.locator(".diff .changed").count():
-            shown.locator(".calls:not([open]) > summary").first.click()
+            shown.locator(".verdict summary").last.click()
             row.evaluate("row => row.scrollIntoView()")
             return
         row.click()

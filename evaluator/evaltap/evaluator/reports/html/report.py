@@ -24,7 +24,7 @@ from evaltap.evaluator.reports.summary import exit_code
 from evaltap.evaluator.reports.text import TraceUrl
 from evaltap.schemas.text import counted
 
-FILE_BYTES: Final = 9_500_000
+FILE_BYTES: Final = 9_200_000
 """The maximum size of the list of cases: the file has 10 MB at most, because people send it to each other."""
 EVIDENCE_BYTES: Final = 6_000_000
 """The maximum size of the evidence in it."""
