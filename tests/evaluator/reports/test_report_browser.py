@@ -271,16 +271,16 @@ def test_recorded_text_never_runs(open_report: Open, tmp_path: Path) -> None:
 
     opened = open_report(hostile)
 
-    case = opened.page.locator(".entry > .case")
-    assert case.is_visible()  # the only case is open from the start
-    for one in case.locator("summary").all():
+    shown = opened.page.locator(".entry > .case")
+    assert shown.is_visible()  # the only case is open from the start
+    for one in shown.locator("summary").all():
         one.click()
     assert opened.page.evaluate("window.hacked") is None
     assert opened.page.evaluate("document.images.length") == 0
     hrefs = opened.page.evaluate("[...document.links].map((link) => link.getAttribute('href'))")
     assert all(href.startswith("#") for href in hrefs)
-    assert "<script>window.hacked = 1</script>" in case.inner_text()
-    assert "⟦U+202E⟧{{7*7}}" in case.inner_text()
+    assert "<script>window.hacked = 1</script>" in shown.inner_text()
+    assert "⟦U+202E⟧{{7*7}}" in shown.inner_text()
 
 
 def test_the_policy_of_the_page_stops_what_would_get_in_all_the_same(

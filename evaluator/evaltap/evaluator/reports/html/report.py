@@ -81,10 +81,18 @@ def plain_page(headline: str, brand: str, sections: Markup) -> str:
 
 
 def _document(template: str, *, script: str, **content: object) -> str:
-    environment = templates()
-    environment.filters["sha256"] = policy_hash
-    return environment.get_template(template).render(
-        **content, keys=KEYS, script=Markup(script), style=Markup(_static("style.css"))
+    style = _static("style.css")
+    return (
+        templates()
+        .get_template(template)
+        .render(
+            **content,
+            keys=KEYS,
+            script=Markup(script),
+            script_hash=_policy_hash(script),
+            style=Markup(style),
+            style_hash=_policy_hash(style),
+        )
     )
 
 
@@ -93,7 +101,7 @@ def _static(name: str) -> str:
     return (STATIC / name).read_text("utf-8")
 
 
-def policy_hash(text: str) -> str:
+def _policy_hash(text: str) -> str:
     """Return the hash by which a page's policy allows the text of an element."""
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
