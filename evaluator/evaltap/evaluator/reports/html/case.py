@@ -65,7 +65,7 @@ class VerdictView:
     turns: tuple[TurnLink, ...]
     """The turns that did not pass; empty if the case has no turns to show."""
     told: tuple[TurnCell, ...]
-    """Its turns if the case has no turns to show: all that is known of them."""
+    """Its turns, if there are several and the case has none to show: all that is known of them."""
     rubrics: tuple[RubricVotes, ...]
     """The rubrics of the shown turns."""
     calls: tuple[JudgeAnswer, ...]
@@ -160,7 +160,7 @@ def _verdict(
     return VerdictView(
         cell,
         tuple(failed) if has_turns else (),
-        () if has_turns else cell.turns,
+        () if has_turns or len(cell.turns) < 2 else cell.turns,
         tuple(
             RubricVotes(
                 name,
