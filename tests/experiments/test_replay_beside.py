@@ -12,7 +12,7 @@ import pytest
 from evaltap.evaluator.analysis.forecast.fates import Fork, fates
 from evaltap.evaluator.pipeline.maintenance.erasure import Subject, erase_from_store
 from evaltap.evaluator.pipeline.maintenance.pruning import prune
-from evaltap.evaluator.reports.beside import CallCell, SessionBeside, sessions_beside
+from evaltap.evaluator.reports.html.beside import CallCell, SessionBeside, sessions_beside
 from evaltap.evaluator.store.database import Store
 from evaltap.experiments.replay.html import replay_html
 from evaltap.experiments.replay.result import ForkedTool, ReplayResult
@@ -250,7 +250,7 @@ def test_a_fork_is_marked_in_the_file_with_tool_arguments_and_why(text: str) -> 
 
 
 def test_not_enough_to_tell_is_nowhere_marked_as_a_success(text: str) -> None:
-    verdicts = re.findall(r'<span class="chip (\w+)"><i[^>]*>(.)</i> ([^<]+)</span>', text)
+    verdicts = re.findall(r'<span class="status (\w+)"><i[^>]*>(.)</i>([^<]+)</span>', text)
 
     assert verdicts == [("error", "?", "not enough to tell")] * 2, "seven sessions tell little"
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from evaltap.evaluator.reports.beside import sessions_beside
+from evaltap.evaluator.reports.html.beside import sessions_beside
 from evaltap.evaluator.store.database import Store
 from evaltap.experiments import evaluate, run_case
 from evaltap.recorder import Recorder

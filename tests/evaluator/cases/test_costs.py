@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evaltap.evaluator.cases.costs import cost_of
-from evaltap.evaluator.reports.charts import money
+from evaltap.evaluator.reports.figures import money
 from evaltap.recorder import Recorder
 from support.builders.commands import runner
 

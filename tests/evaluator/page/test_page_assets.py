@@ -8,6 +8,7 @@ import pytest
 from evaltap.evaluator.page.rendering import asset, assets
 
 STATIC = files("evaltap.evaluator.page") / "static"
+STYLE = files("evaltap.evaluator.reports.html") / "static" / "style.css"
 
 
 @pytest.mark.parametrize(
@@ -23,10 +24,10 @@ def test_the_licence_comes_with_them() -> None:
 
 
 def test_addresses_change_with_the_content() -> None:
-    address = asset("page.css")
-    digest = hashlib.sha256((STATIC / "page.css").read_bytes()).hexdigest()
-    assert address == f"/static/page.{digest[:12]}.css"
-    assert assets()[address].name == "page.css"
+    address = asset("style.css")
+    digest = hashlib.sha256(STYLE.read_bytes()).hexdigest()
+    assert address == f"/static/style.{digest[:12]}.css"
+    assert assets()[address].name == "style.css"
 
 
 def test_scripts_and_style_are_small() -> None:
@@ -34,5 +35,5 @@ def test_scripts_and_style_are_small() -> None:
 
 
 def test_every_block_of_the_style_sheet_is_closed() -> None:
-    text = (STATIC / "page.css").read_text("utf-8")
+    text = STYLE.read_text("utf-8")
     assert text.count("{") == text.count("}")

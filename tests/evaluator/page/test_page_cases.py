@@ -12,13 +12,14 @@ from evaltap.evaluator.analysis.filters.language import SORTS, parse_filter
 from evaltap.evaluator.analysis.filters.listing import around, list_page
 from evaltap.evaluator.analysis.summaries.summaries import Summaries
 from evaltap.evaluator.cases.references import References
-from evaltap.evaluator.page.rendering import as_json, typeset
+from evaltap.evaluator.page.rendering import as_json
 from evaltap.evaluator.page.request import PageRequest, problem_of
 from evaltap.evaluator.page.security.access import Person
 from evaltap.evaluator.page.statements import written_out
 from evaltap.evaluator.page.views import case, cases
-from evaltap.evaluator.page.views.case import TurnVerdict
 from evaltap.evaluator.reports.diff_lines import lines_of
+from evaltap.evaluator.reports.figures import typeset
+from evaltap.evaluator.reports.html.case import TurnVerdict
 from evaltap.evaluator.reports.model import Call, Step
 from evaltap.evaluator.reports.text import TraceUrl
 from evaltap.evaluator.store.database import Store

@@ -13,10 +13,10 @@ from evaltap.evaluator.analysis.estimates.rates import estimate_rates
 from evaltap.evaluator.analysis.stats.rate import Interval, Rate
 from evaltap.evaluator.analysis.summaries.summaries import Summaries
 from evaltap.evaluator.page import traffic
-from evaltap.evaluator.page.plots import Point, bars, lines
 from evaltap.evaluator.page.request import PageRequest, of_the_past
 from evaltap.evaluator.page.security.access import Person
 from evaltap.evaluator.page.views import cases, overview
+from evaltap.evaluator.reports.html.charts import Point, bars, lines
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.readers import Readers
 from evaltap.schemas.errors import InputError

@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 
 import pytest
 
+from evaltap.evaluator.page.rendering import SCRIPTS
 from support.corpora.page_attacks import BODIES, MANY, attack_cases
 from support.servers.page_server import SAME, Served, served
 from support.worlds.page_store import support_store
@@ -53,7 +54,7 @@ def check(page: Served, path: str) -> str:
     found.feed(answer.text)
     assert found.wrong == []
     assert not STRANGE & {*found.tags}
-    assert found.tags.count("script") == 4
+    assert found.tags.count("script") == len(SCRIPTS)
     assert found.tags.count("meta") == 4
     assert "\u202e" not in answer.text
     assert "\x00" not in answer.text

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaltap.evaluator.page.rendering import Quote, pieces_of
 from evaltap.evaluator.page.request import PageRequest
 from evaltap.evaluator.page.security.access import Person
 from evaltap.evaluator.page.views import case
+from evaltap.evaluator.reports.html.rendering import Quote, pieces_of
 from evaltap.evaluator.scoring.evaluators.judged.quotes import places_of, quoted_from
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.readers import Readers

@@ -262,8 +262,8 @@ def test_bodies_have_a_limit(page: Served) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["/static/../app.py", "/static/%2e%2e/app.py", "/static/page.css", "/static/%2Fetc%2Fpasswd",
-     "/..%2f..%2fetc/passwd", "/static/page.000000000000.css"],
+    ["/static/../app.py", "/static/%2e%2e/app.py", "/static/style.css", "/static/%2Fetc%2Fpasswd",
+     "/..%2f..%2fetc/passwd", "/static/style.000000000000.css"],
 )  # fmt: skip
 def test_no_other_file_is_served(page: Served, path: str) -> None:
     answer = page.ask(path)

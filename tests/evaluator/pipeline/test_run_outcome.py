@@ -13,7 +13,7 @@ from evaltap.evaluator.ingest.sources.local_log import LocalLogSource
 from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
 from evaltap.evaluator.pipeline.live.consumer import Consumer
 from evaltap.evaluator.reports.exit_status import latency_guard
-from evaltap.evaluator.reports.html import html
+from evaltap.evaluator.reports.html.report import html
 from evaltap.evaluator.reports.junit import junit_xml
 from evaltap.evaluator.reports.markdown import markdown
 from evaltap.evaluator.scoring.contract.context import Services, Status
@@ -433,5 +433,5 @@ def test_reports_show_crashes_as_a_status_of_their_own(tmp_path: Path) -> None:
     assert report.summary.crashed.count == 5
     page = html(report)
     assert '<option value="crashed">crashed</option>' in page
-    assert "<title>5 crashed</title>" in page
-    assert "50.0% of the cases, 95 % interval 24% to 76%" in page
+    assert '<i class="dot crashed"></i>5 crashed' in page
+    assert "50.0 % of the cases, 95 % interval 23.7 to 76.3 %" in page

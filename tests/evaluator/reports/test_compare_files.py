@@ -370,7 +370,7 @@ def test_a_case_that_got_worse_is_one_entry_with_question_reason_calls_and_answe
 
     for name in ("c.md", "c.html"):
         text = unescape(Path(name).read_text())
-        assert text.count("<summary>") == 7, name
+        assert len(re.findall(r"<summary[ >]", text)) == 7, name
         assert "7 cases" in text, name
         assert [one for one in ENTRY if text.count(one) < 7] == [], name
     tests = list(ElementTree.parse("c.xml").iter("testcase"))

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
+AXE = Path(__file__).parents[2] / "data" / "axe" / "axe.min.js"
 ATTACK = (
     "<script>window.hacked = 1</script></script><img src=x onerror=window.hacked=1>"
     "<svg onload=window.hacked=1>\u202e{{7*7}}]]>--><a href='javascript:window.hacked=1'>"
@@ -122,15 +123,29 @@ def test_opening_a_case_shows_calls_side_by_side_votes_and_answers(
 
     opened.page.locator(".row", has_text="bad").click()
 
-    details = opened.page.locator(".details")
+    details = opened.page.locator(".entry[open] > .case")
     calls = details.locator(".diff .step")
     assert [text.strip()[-1] for text in calls.locator(".mark").all_inner_texts()] == ["≠", "+"]
     assert calls.nth(0).locator("del").inner_text() == '"A-100"'
     assert calls.nth(0).locator("ins").inner_text() == '"B"'
     assert 'order_id: expected "A-100", found "B"' in (calls.nth(0).text_content() or "")
-    details.locator("summary", has_text="1 vote").click()
-    assert "the judge's own words" in details.locator(".votes").first.inner_text()
+    assert "the judge's own words" in details.locator(".rubric").first.inner_text()
     assert details.locator(".answers .words").all_text_contents() == ["else", "done"]
+    details.locator("summary", has_text="1 answer").click()
+    assert "sample 1" in details.locator(".verdict .plain").first.inner_text()
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1200, False), (390, True)], ids=["wide", "narrow"])
+def test_a_report_can_be_read_by_everybody(
+    report: Report, open_report: Open, width: int, dark: bool
+) -> None:
+    page = open_report(report, width=width, dark=dark).page
+    page.locator(".row").first.click()
+
+    page.evaluate(AXE.read_text("utf-8"))
+    found = page.evaluate("axe.run()")
+
+    assert [f"{one['id']}: {one['nodes'][0]['html']}" for one in found["violations"]] == []
 
 
 def test_a_case_is_opened_and_closed_by_keyboard_alone(report: Report, open_report: Open) -> None:
@@ -143,11 +158,10 @@ def test_a_case_is_opened_and_closed_by_keyboard_alone(report: Report, open_repo
         page.keyboard.press("Tab")
     page.keyboard.press("Enter")
 
-    row = page.locator(".row").first
-    assert row.get_attribute("aria-expanded") == "true"
-    assert page.locator(".details").count() == 1
+    case = page.locator(".entry").first.locator("> .case")
+    assert case.is_visible()
     page.keyboard.press("Enter")
-    assert (row.get_attribute("aria-expanded"), page.locator(".details").count()) == ("false", 0)
+    assert not case.is_visible()
 
 
 def test_cases_are_searched_filtered_and_sorted(report: Report, open_report: Open) -> None:
@@ -157,7 +171,7 @@ def test_cases_are_searched_filtered_and_sorted(report: Report, open_report: Ope
     search.fill("redacted")
     opened.wait_for_rows(1)
     assert opened.rows() == ["hidden"]
-    assert page.locator("#count").inner_text() == "1 of 3"
+    assert page.locator("#count").inner_text() == "1 of 3 cases"
     search.fill("")
     page.locator("#status").select_option("failed")
     assert opened.rows() == ["bad"]
@@ -191,7 +205,7 @@ def test_any_number_of_cases_opens_at_any_width(
         opened.wait_for_rows(1)
         opened.page.locator(".row").click()
         opened.page.locator(".turn").first.wait_for()
-        assert opened.page.locator(".turn").count() == 1
+        assert opened.page.locator(".turn:visible").count() == 1
         assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
 
 
@@ -211,23 +225,29 @@ def test_long_names_and_many_metrics_do_not_widen_the_page(
 
     page = open_report(report_of(tmp_path, [case], [*metrics, RESPONSE]), width=width).page
 
-    assert page.locator(".verdict-box").count() == 31
+    assert page.locator(".verdict").count() == 31
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_a_quote_that_is_not_in_the_trace_is_called_so(report: Report, open_report: Open) -> None:
+def test_a_quote_leads_to_where_it_was_said_and_one_that_was_not_is_called_so(
+    report: Report, open_report: Open
+) -> None:
     case = report.cases[0]
+    turn = case.evidence[0].invocation_id
     votes = (
-        VoteCell("t-1", 1, "r", 1, "because", "it was said", evidence_found=True),
-        VoteCell("t-1", 2, "r", 1, "because", "made up", evidence_found=False),
+        VoteCell(turn, 1, "r", 1, "because", "done", evidence_found=True),
+        VoteCell(turn, 2, "r", 1, "because", "made up", evidence_found=False, confidence=0.4),
     )
     cells = (replace(case.cells[0], votes=votes),)
 
     page = open_report(replace(report, cases=(replace(case, cells=cells),))).page
 
-    table = page.locator(".votes").first
-    assert "in the trace: it was said" in (table.text_content() or "")
-    assert "NOT in the trace: made up" in (table.text_content() or "")
+    page.locator("a", has_text="evidence 1 in the conversation").click()
+    assert page.locator("mark:target").inner_text() == "done"
+    page.locator("summary", has_text="all 2 votes").click()
+    assert "made up" in page.locator(".rubric").inner_text()
+    assert "not found in the trace" in page.locator(".rubric").inner_text()
+    assert page.locator(".vote").nth(1).get_attribute("title") == "sample 2: yes, confidence 0.4"
 
 
 def test_recorded_text_never_runs(open_report: Open, tmp_path: Path) -> None:
@@ -251,14 +271,16 @@ def test_recorded_text_never_runs(open_report: Open, tmp_path: Path) -> None:
 
     opened = open_report(hostile)
 
-    assert opened.page.locator(".details").count() == 1  # the only case is open from the start
-    opened.page.locator("summary").first.click()
+    shown = opened.page.locator(".entry > .case")
+    assert shown.is_visible()  # the only case is open from the start
+    for one in shown.locator("summary").all():
+        one.click()
     assert opened.page.evaluate("window.hacked") is None
     assert opened.page.evaluate("document.images.length") == 0
     hrefs = opened.page.evaluate("[...document.links].map((link) => link.getAttribute('href'))")
     assert all(href.startswith("#") for href in hrefs)
-    assert "<script>window.hacked = 1</script>" in opened.page.locator(".details").inner_text()
-    assert "⟦U+202E⟧{{7*7}}" in opened.page.locator(".details").inner_text()
+    assert "<script>window.hacked = 1</script>" in shown.inner_text()
+    assert "⟦U+202E⟧{{7*7}}" in shown.inner_text()
 
 
 def test_the_policy_of_the_page_stops_what_would_get_in_all_the_same(
@@ -283,14 +305,17 @@ def test_the_policy_of_the_page_stops_what_would_get_in_all_the_same(
     opened.said.clear()  # what this test provoked
 
 
-def test_without_scripts_the_overview_is_there_and_says_what_is_not(
+def test_without_scripts_the_overview_is_there_and_cases_open(
     report: Report, open_report: Open
 ) -> None:
-    text = open_report(report, script=False).page.locator("body").inner_text()
+    page = open_report(report, script=False).page
 
+    text = page.locator("body").inner_text()
     assert "1 of 3 cases did not pass" in text
-    assert "66.7%" in text
-    assert "needs this page's script" in text
+    assert "66.7 %" in text
+    assert page.locator("#toolbar").is_hidden()
+    page.locator(".row", has_text="bad").click()
+    assert page.locator(".entry[open] .diff ins").first.inner_text() == '"B"'
 
 
 @pytest.fixture(scope="module")
@@ -325,7 +350,7 @@ def test_the_users_words_and_fields_are_searched(
 ) -> None:
     opened = open_report(told)
 
-    assert "I want my money back for A-110" in opened.page.locator(".opening").all_text_contents()
+    assert "I want my money back for A-110" in opened.page.locator(".row-main").all_text_contents()
     opened.page.fill("#search", search)
     opened.wait_for_rows(len(rows))
     assert sorted(opened.rows()) == rows
@@ -340,9 +365,9 @@ def test_a_link_opens_its_case(open_report: Open, told: Report) -> None:
     again = open_report(told)
     again.page.evaluate("(hash) => { location.hash = hash; }", link)
 
-    again.page.locator(".details").wait_for()
-    assert again.page.locator(".case:has(.details) .id").all_text_contents() == ["s-014"]
-    assert "money back" in again.page.locator(".details").inner_text()
+    again.page.locator(".entry[open] > .case").wait_for()
+    assert again.page.locator(".entry[open] .id").all_text_contents() == ["s-014"]
+    assert "money back" in again.page.locator(".entry[open] > .case").inner_text()
 
 
 def test_a_reason_shows_its_cases(open_report: Open, told: Report) -> None:
@@ -357,7 +382,9 @@ def test_a_reason_shows_its_cases(open_report: Open, told: Report) -> None:
     opened.wait_for_rows(2)
 
 
-def test_slash_searches_and_j_and_k_go_through_the_cases(open_report: Open, told: Report) -> None:
+def test_keys_search_go_through_cases_and_their_differences(
+    open_report: Open, told: Report
+) -> None:
     opened = open_report(told)
     focused = (
         "document.activeElement.querySelector('.id')?.textContent ?? document.activeElement.id"
@@ -371,5 +398,11 @@ def test_slash_searches_and_j_and_k_go_through_the_cases(open_report: Open, told
 
     assert [first, second] == opened.rows()
     assert opened.page.evaluate(focused) == first
+    opened.page.keyboard.press("Enter")
+    opened.page.keyboard.press("]")
+    assert opened.page.locator(".step:focus").count() == 1
+    opened.page.keyboard.press("?")
+    assert opened.page.locator("dialog[open]").count() == 1
+    opened.page.keyboard.press("Escape")
     opened.page.keyboard.press("/")
     assert opened.page.evaluate(focused) == "search"

@@ -19,7 +19,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from evaltap.evaluator.reports.formats import FORMATS, format_of, render, write_report
-from evaltap.evaluator.reports.html import html
+from evaltap.evaluator.reports.html.report import html
 from evaltap.evaluator.reports.junit import junit_xml
 from evaltap.evaluator.reports.markdown import MAX_BYTES, markdown
 from evaltap.evaluator.reports.model import Report, Source, Usage
@@ -206,8 +206,9 @@ def test_turns_lead_to_their_traces_where_a_tool_is_named(tmp_path: Path) -> Non
 
     text = html(traced, trace_url=TraceUrl("https://traces.example/t/{trace_id}"))
 
-    assert re.findall(r'"trace":"([^"]*)"', text) == ["https://traces.example/t/ab%2F12"]
-    assert '"trace":' not in html(traced)
+    traces = re.findall(r'<a href="([^"]*)" rel="noreferrer">', text)
+    assert traces == ["https://traces.example/t/ab%2F12"]
+    assert "noreferrer" not in html(traced).partition("<body>")[2]
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
@@ -313,10 +314,8 @@ def test_hostile_text_adds_no_element_and_no_attribute_to_the_page(
     plain, attacked = Page(html(hostile(report, "harmless "))), Page(html(hostile(report, attack)))
 
     assert attacked.tags == plain.tags
-    assert attacked.scripts[""] == plain.scripts[""]
-    assert json.loads(attacked.scripts["details-0"])
-    shown = json.loads(attacked.scripts["index"])["metrics"][0]
-    assert shown.startswith(visible(attack))
+    assert attacked.scripts == plain.scripts
+    assert visible(attack) in "".join(attacked.text)
     assert not re.search("[\x00-\x08\u202e\u2066]", html(hostile(report, attack)))
 
 
@@ -325,8 +324,9 @@ def test_the_page_tells_the_outcome_without_its_script(report: Report) -> None:
 
     assert "2 of 4 cases did not pass" in text
     assert "tool_trajectory_avg_score" in text
-    assert "66.7%" in text
+    assert "66.7 %" in text
     assert "does not match conversation length" in text
+    assert "it is named" in text, "a judge's reason, within its case"
 
 
 def test_every_chart_has_a_text_for_those_who_do_not_see_it(report: Report) -> None:
@@ -336,36 +336,39 @@ def test_every_chart_has_a_text_for_those_who_do_not_see_it(report: Report) -> N
     assert len(charts) > 8
     assert all("aria-label" in names or "aria-hidden" in names for names in charts)
     labels = [value for name, value in page.attributes if name == "aria-label"]
-    assert "pass rate 66.7%, 95 % interval 21% to 94%" in labels
+    assert "pass rate 66.7 %, 95 % interval 20.8 to 93.9 %" in labels
     assert "2 passed, 1 failed, 1 error" in labels
 
 
-def test_the_page_holds_the_evidence_of_every_case_that_has_room(report: Report) -> None:
-    text = html(report)
-    blocks = Page(text).scripts
+def entries(text: str) -> dict[str, str]:
+    """Return the part of the page with each case, by the name in its link."""
+    found = re.split(r'<details class="entry" id="case-([^"]*)"', text)[1:]
+    return dict(zip(found[::2], found[1::2], strict=True))
 
-    first = json.loads(blocks["details-0"])
-    assert len(first) == len(report.cases)
-    bad = next(case for case, row in zip(first, report.cases, strict=True) if row.eval_id == "bad")
-    assert bad["turns"][0]["user"]
-    place = [case.eval_id for case in report.cases].index("bad")
-    _, calls = text.split(f'<template id="calls-{place}-0">')
-    kinds = re.findall(r'<li class="step (\w+)"', calls.partition("</template>")[0])
-    assert kinds == ["changed", "extra"]
-    votes = [vote for case in first for cell in case["cells"] for vote in cell.get("votes", ())]
-    assert "it is named" in {vote.get("reason") for vote in votes}
+
+def test_the_page_holds_the_evidence_of_every_case_that_has_room(report: Report) -> None:
+    found = entries(html(report))
+
+    assert found.keys() == {f"set/{case.eval_id}" for case in report.cases}
+    assert all('<section class="turn"' in entry for entry in found.values())
+    assert re.findall(r'<li class="step (\w+)"', found["set/bad"]) == ["changed", "extra"]
+    assert "it is named" in "".join(found.values())
 
 
 def test_a_page_without_room_says_how_many_cases_are_cut(
     report: Report, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("evaltap.evaluator.reports.html.DETAIL_BYTES", 10)
+    monkeypatch.setattr("evaltap.evaluator.reports.html.report.EVIDENCE_BYTES", 10)
+    bare = html(report)
+    monkeypatch.setattr("evaltap.evaluator.reports.html.report.FILE_BYTES", 2_000)
+    short = html(report)
 
-    page = Page(html(report))
-
-    assert "details-0" not in page.scripts
-    assert "The evidence of 4 more cases is left out" in " ".join(page.text)
-    assert len(json.loads(page.scripts["index"])["cases"]) == 4
+    assert '<section class="turn"' not in bare
+    assert "The evidence of 4 more cases is left out" in bare
+    assert bare.count("Its evidence is not in this file") == 4
+    assert len(entries(bare)) == 4
+    assert f"{4 - len(entries(short))} more cases left out to limit the size" in short
+    assert 0 < len(entries(short)) < 4
 
 
 # -- all of them -----------------------------------------------------------------------------------
@@ -420,8 +423,9 @@ def luminance(color: str) -> float:
 @pytest.mark.parametrize(
     ("ink", "paper"),
     [
-        ("text", "box"), ("text", "page"), ("text", "faint"), ("soft", "box"), ("soft", "faint"),
-        ("soft", "page"), ("accent", "box"), ("passed", "passed-bg"), ("failed", "failed-bg"),
+        ("text", "box"), ("text", "bg"), ("text", "sunken"), ("text", "hover"), ("soft", "box"),
+        ("soft", "sunken"), ("soft", "bg"), ("accent", "box"), ("accent", "accent-bg"),
+        ("passed", "passed-bg"), ("failed", "failed-bg"), ("crashed", "crashed-bg"),
         ("error", "error-bg"), ("not_evaluated", "not_evaluated-bg"), ("text", "error-bg"),
         ("soft", "error-bg"),
     ],
@@ -430,8 +434,8 @@ def test_text_stands_out_from_its_ground_in_light_and_dark(
     report: Report, scheme: int, ink: str, paper: str
 ) -> None:
     style = Page(html(report)).styles[0]
-    blocks = re.findall(r":root \{(.*?)\}", style, re.DOTALL)
-    colors = dict(re.findall(r"--([\w-]+): (#\w+)", blocks[scheme]))
+    pairs = re.findall(r"--([\w-]+): light-dark\((#\w+), (#\w+)\)", style)
+    colors = {name: both[scheme] for name, *both in pairs}
 
     light, dark = sorted((luminance(colors[ink]), luminance(colors[paper])), reverse=True)
 

@@ -15,12 +15,13 @@ from evaltap.cli.verdict import Scope, guarded_exit, worst_differences
 from evaltap.evaluator.analysis.estimates.rates import SliceRate, estimate_rates
 from evaltap.evaluator.analysis.estimates.scope import Scope as Turns
 from evaltap.evaluator.cases.datasets.trials import trials_apart
-from evaltap.evaluator.reports.compare.formats import cleaned, comparison_section
+from evaltap.evaluator.reports.compare.formats import cleaned
+from evaltap.evaluator.reports.compare.html import comparison_section
 from evaltap.evaluator.reports.compare.model import Rules
 from evaltap.evaluator.reports.compare.reading import compare_sides
 from evaltap.evaluator.reports.console import console, print_summary
 from evaltap.evaluator.reports.formats import format_of, render
-from evaltap.evaluator.reports.html import html
+from evaltap.evaluator.reports.html.report import html
 from evaltap.evaluator.reports.model import redacted
 from evaltap.evaluator.reports.rates import print_rates
 from evaltap.evaluator.reports.reader import read_report

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from evaltap.evaluator.analysis.estimates.scope import SIGNALS, Signal
 from evaltap.evaluator.analysis.stats.detector import BadTurns, share_of
 from evaltap.evaluator.analysis.stats.rate import t95, wilson_of
-from evaltap.evaluator.reports.charts import money
+from evaltap.evaluator.reports.figures import money
 from evaltap.schemas.formats.monitor import Watch
 
 MEANS: Final[Mapping[str, Signal]] = {

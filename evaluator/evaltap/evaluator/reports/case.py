@@ -11,7 +11,7 @@ from rich.text import Text
 from evaltap.evaluator.analysis.filters.listing import IS_CASE, NAMES, full_name, nearest
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.cases.turn import gaps_of, run_failure
-from evaltap.evaluator.reports.charts import money
+from evaltap.evaluator.reports.figures import money
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.evaluator.reports.wording import readable
 from evaltap.evaluator.scoring.results.references import attach_kept

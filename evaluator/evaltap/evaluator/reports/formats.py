@@ -45,7 +45,7 @@ def write_report(report: "Report", path: Path, name: str | None = None) -> None:
 
 
 def _html(report: "Report") -> str:
-    from evaltap.evaluator.reports.html import html
+    from evaltap.evaluator.reports.html.report import html
 
     return html(report)
 

@@ -115,6 +115,17 @@ class MetricCounts:
     """As in `evaltap estimate` (uncovered, few_sessions); not_landed: none of its scored turns has landed."""
 
     @property
+    def by_status(self) -> dict[str, int]:
+        """The number of recorded cases by status."""
+        return {
+            "passed": self.passed,
+            "failed": self.failed,
+            "crashed": self.crashed,
+            "error": self.errors,
+            "not_evaluated": self.not_evaluated,
+        }
+
+    @property
     def turns(self) -> Rate | None:
         """The share of turns; of all traffic, if it was sampled."""
         if self.traffic is None and not self.weighted and self.sample is not None:

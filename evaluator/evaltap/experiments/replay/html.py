@@ -7,8 +7,9 @@ from typing import Final
 from markupsafe import Markup
 
 from evaltap.evaluator.analysis.forecast.model import Verdict
-from evaltap.evaluator.reports.beside import sessions_beside
-from evaltap.evaluator.reports.html import plain_page, templates
+from evaltap.evaluator.reports.html.beside import sessions_beside
+from evaltap.evaluator.reports.html.rendering import templates
+from evaltap.evaluator.reports.html.report import plain_page
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.experiments.replay import report
 from evaltap.experiments.replay.result import ReplayResult
@@ -99,7 +100,7 @@ def _beside(
     store: StoreReader, experiment_id: str, names: Sequence[str], within: str
 ) -> Iterator[tuple[str, Markup]]:
     """Yield sessions with their columns, read a few at a time."""
-    macros = templates("evaltap.evaluator.reports").get_template("_beside.html.j2").module
+    macros = templates().get_template("_beside.html.j2").module
     place = 0
     for start in range(0, len(names), _AT_ONCE):
         for one in sessions_beside(store, experiment_id, names[start : start + _AT_ONCE]):

@@ -1,6 +1,5 @@
 """One case: the conversation with its trajectory difference, next to the verdicts."""
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -13,26 +12,21 @@ from evaltap.evaluator.analysis.filters.listing import around
 from evaltap.evaluator.analysis.filters.restricted import restricted_to_case
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.page import changes
-from evaltap.evaluator.page.rendering import Quote
 from evaltap.evaluator.page.request import PageAnswer, PageRequest, key_text, link, problem
 from evaltap.evaluator.page.views.cases import chosen
 from evaltap.evaluator.page.views.expected import Decided, decided_turns
 from evaltap.evaluator.pipeline.maintenance.why import MetricAnswer, statuses
-from evaltap.evaluator.reports.diff_lines import DiffLine, lines_of
-from evaltap.evaluator.reports.model import (
-    SEVERITY,
-    CaseReport,
-    Cell,
-    Limits,
-    TurnCell,
-    TurnEvidence,
-    VoteCell,
+from evaltap.evaluator.reports.html.case import (
+    NOT_PASSED,
+    TurnLink,
+    TurnView,
+    VerdictView,
+    views_of,
 )
+from evaltap.evaluator.reports.model import CaseReport, Cell, Limits
 from evaltap.evaluator.reports.reader import landed_data, read_case
 from evaltap.evaluator.reports.summary import these_cases
-from evaltap.evaluator.reports.text import TraceUrl
 from evaltap.evaluator.scoring.contract.evaluator import Registry
-from evaltap.evaluator.scoring.evaluators.judged.quotes import places_of
 from evaltap.evaluator.store.queries import Record, StoreReader
 
 
@@ -68,14 +62,6 @@ TOGETHER: Final = 30
 """The number of turns shown together."""
 MOST_FAILING: Final = 12
 """The maximum number of failed turns listed for a range."""
-NOT_PASSED: Final = ("failed", "crashed", "error")
-
-
-class TurnLink(NamedTuple):
-    """A turn, counted from 1, with its link."""
-
-    place: int
-    href: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +126,6 @@ class TurnPlaces(NamedTuple):
 
 
 LIMITS: Final = Limits(cases=1, turns=TOGETHER, calls=200, text=20_000, turn_scores=10_000)
-MOST_RUBRICS: Final = 8
-"""If there are more rubrics, fulfilled ones are folded."""
 
 # From the table instead of a view, so that the turns of one case are found before revisions are
 # compared.
@@ -182,63 +166,6 @@ SELECT invocation_id, name, positive, score, comment, correction, given_by, give
 FROM v_feedback
 WHERE app_name IN ('', $app) AND eval_set_id = $eval_set AND eval_id = $eval_id ORDER BY given_at
 """
-
-
-@dataclass(frozen=True, slots=True)
-class RubricVotes:
-    """The votes of a judge's samples on one rubric in one turn."""
-
-    rubric_id: str
-    turn: TurnLink | None
-    """Set if several turns were judged."""
-    votes: tuple[VoteCell, ...]
-    folded: bool = False
-    """Whether the rubric is fulfilled, and the verdict has too many rubrics to show them all."""
-    quote: int | None = None
-    """The number of its first vote's quote in the conversation."""
-
-
-@dataclass(frozen=True, slots=True)
-class VerdictView:
-    """A metric's verdict on the case, the relevant turns, and the votes behind it."""
-
-    cell: Cell
-    turns: tuple[TurnLink, ...]
-    """The turns that did not pass."""
-    rubrics: tuple[RubricVotes, ...]
-    """The rubrics of the shown turns."""
-    compare_href: str
-    """The page with calls compared as in this metric; empty if it compares none."""
-
-    @property
-    def is_brief(self) -> bool:
-        """Whether it passed, and no judge said more about it."""
-        return self.cell.status == "passed" and not self.rubrics and not self.cell.calls
-
-
-class TurnVerdict(NamedTuple):
-    """A metric's verdict on one turn."""
-
-    metric: str
-    status: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class TurnView:
-    """A turn: its texts, the difference of its calls, and its verdicts."""
-
-    place: int
-    evidence: TurnEvidence
-    started_at: datetime | None
-    revisions: int
-    lines: tuple[DiffLine, ...]
-    verdicts: tuple[TurnVerdict, ...]
-    """The verdicts that did not pass in this turn."""
-    quotes: tuple[Quote, ...]
-    """Judges' quotes from the turn."""
-    trace_href: str
-    """Its trace in the user's tracing tool; empty if there is no trace or no tool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,14 +250,16 @@ def _read(
     ranges = places.ranges(report.cells)
     evaluators = reader.rows(_EVALUATORS, named)
     comparing = {metric for metric, one in evaluators if Registry().compares_calls(one)}
-    verdicts, quotes = _with_quotes(
-        [
-            _verdict(cell, named_case | kept, places, compares_calls=cell.metric_name in comparing)
-            for cell in _worst_first(report.cells)
-        ],
-        {one.invocation_id: (one.user or "", one.answer or "") for one in report.evidence},
+    turns, verdicts = views_of(
+        report,
+        first=first,
+        elsewhere=lambda place: places.of(place).href,
+        trace_url=request.trace_url,
+        rows={row["invocation_id"]: row for row in rows},
+        compare_hrefs={
+            name: link("/case", **named_case, **kept, metric=name) for name in comparing
+        },
     )
-    turns = _turns(report, rows, request.trace_url, first, quotes)
     evidence_note = "" if turns else report.evidence_note
     # Checked first, because the views read all reviews and most cases have none.
     in_review = bool(reader.rows(_IN_REVIEW, named))
@@ -361,101 +290,6 @@ def _read(
         raw_href=link("/case", **named_case, **kept, view="raw"),
         self_href=link("/case", **named_case),
     )
-
-
-def _worst_first(cells: Sequence[Cell]) -> list[Cell]:
-    return sorted(cells, key=lambda cell: SEVERITY.index(cell.status))
-
-
-def _verdict(
-    cell: Cell, parameters: Mapping[str, str], places: TurnPlaces, *, compares_calls: bool
-) -> VerdictView:
-    numbers = {turn.invocation_id: turn.turn for turn in cell.turns}
-    judged = {vote.invocation_id for vote in cell.votes}
-    rubrics: dict[tuple[int, str], list[VoteCell]] = {}
-    for vote in cell.votes:
-        at = numbers.get(vote.invocation_id, 0), vote.rubric_id
-        rubrics.setdefault(at, []).append(vote)
-    return VerdictView(
-        cell,
-        tuple(places.of(turn.turn) for turn in cell.turns if turn.status != "passed"),
-        tuple(
-            RubricVotes(
-                name,
-                places.of(turn) if len(judged) > 1 and turn else None,
-                tuple(votes),
-                folded=len(rubrics) > MOST_RUBRICS and _is_met(votes),
-            )
-            for (turn, name), votes in sorted(rubrics.items())
-            if not turn or places.shows(turn)
-        ),
-        link("/case", **parameters, metric=cell.metric_name) if compares_calls else "",
-    )
-
-
-def _is_met(votes: Sequence[VoteCell]) -> bool:
-    """Return whether most samples fulfilled the rubric."""
-    scores = [vote.score for vote in votes if vote.score is not None]
-    return bool(scores) and 2 * sum(score >= 1 for score in scores) > len(scores)
-
-
-def _with_quotes(
-    verdicts: Sequence[VerdictView], texts_of: Mapping[str, tuple[str, str]]
-) -> tuple[tuple[VerdictView, ...], Mapping[str, list[Quote]]]:
-    """Return verdicts with numbered quotes, and the quotes of each turn, given the texts in `texts_of`."""
-    quotes: dict[str, list[Quote]] = {}
-    numbers = itertools.count(1)
-    made = []
-    for verdict in verdicts:
-        rubrics = []
-        for rubric in verdict.rubrics:
-            vote = rubric.votes[0]
-            texts = texts_of.get(vote.invocation_id, ()) if vote.evidence_found else ()
-            if any(places_of(vote.evidence, text) for text in texts):
-                quote = Quote(next(numbers), verdict.cell.metric_name, vote.evidence)
-                quotes.setdefault(vote.invocation_id, []).append(quote)
-                rubric = replace(rubric, quote=quote.number)
-            rubrics.append(rubric)
-        made.append(replace(verdict, rubrics=tuple(rubrics)))
-    return tuple(made), quotes
-
-
-def _turns(
-    report: CaseReport,
-    rows: Sequence[Record],
-    trace_url: TraceUrl | None,
-    first: int,
-    quotes: Mapping[str, Sequence[Quote]],
-) -> tuple[TurnView, ...]:
-    by_id = {row["invocation_id"]: row for row in rows}
-    made = []
-    for place, evidence in enumerate(report.evidence, first):
-        row = by_id.get(evidence.invocation_id, {})
-        verdicts = tuple(
-            TurnVerdict(cell.metric_name, turn.status, _reason(cell, turn, evidence))
-            for cell in _worst_first(report.cells)
-            for turn in cell.turns
-            if turn.turn == place and turn.status in NOT_PASSED
-        )
-        made.append(
-            TurnView(
-                place,
-                evidence,
-                row.get("started_at"),
-                row.get("revisions", 1),
-                lines_of(evidence.steps),
-                verdicts,
-                tuple(quotes.get(evidence.invocation_id, ())),
-                trace_url.of(evidence.trace_id) if trace_url else "",
-            )
-        )
-    return tuple(made)
-
-
-def _reason(cell: Cell, turn: TurnCell, evidence: TurnEvidence) -> str:
-    """Return why a turn did not pass; empty if the error of its run, which is shown once, explains it."""
-    crashed = turn.status == "crashed" and evidence.error
-    return "" if crashed else turn.reason or cell.reason
 
 
 def _provenance(header: Mapping[str, object]) -> tuple[tuple[str, str], ...]:

@@ -3,7 +3,7 @@
 import re
 import shlex
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -14,13 +14,13 @@ from evaltap.evaluator.page.request import PageAnswer, PageRequest, link
 from evaltap.evaluator.page.views.runs import RunLine, newest_first, whole
 from evaltap.evaluator.reports.compare import wording
 from evaltap.evaluator.reports.compare.comparison import compare
-from evaltap.evaluator.reports.compare.metrics import improved, regressed
+from evaltap.evaluator.reports.compare.html import OUTCOMES, MetricLine, metric_lines
 from evaltap.evaluator.reports.compare.model import CaseChange, Comparison, MetricChange, Rules
 from evaltap.evaluator.reports.compare.reading import side_of
 from evaltap.evaluator.reports.compare.sides import Side, no_trials
 from evaltap.evaluator.reports.compare.traffic import Selection, compare_traffic
-from evaltap.evaluator.reports.diff_lines import DiffLine, lines_of
-from evaltap.evaluator.reports.model import Cell, Limits, TurnEvidence, pattern
+from evaltap.evaluator.reports.html.case import TurnView, views_of
+from evaltap.evaluator.reports.model import Cell, Limits, pattern
 from evaltap.evaluator.reports.reader import read_case
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
@@ -38,19 +38,6 @@ _TABS: Final = {
 }
 _GROUPED: Final = ("broken", "failing")
 """The tabs that group their cases by reason."""
-_OUTCOMES: Final = {
-    "newly_failing": ("✕", "broken", "failed"),
-    "still_failing": ("✕", "still failing", "failed"),
-    "newly_passing": ("✓", "fixed", "passed"),
-    "flaky": ("≈", "flaky", "error"),
-    "passing": ("=", "passes", "passed"),
-    "unknown": ("–", "no verdict on one side", "not_evaluated"),
-}
-"""Sign, label and colour of an outcome."""
-_VERDICTS: Final = ("worse", "undecided", "better", "no significant change")
-"""The order of the metrics."""
-
-
 _TEXTS: Final = """
 SELECT app_name, eval_set_id, eval_id, any_value(opening),
        arg_max(reason, scored_at) FILTER (run_id = $a AND status <> 'passed'),
@@ -59,20 +46,6 @@ FROM scores LEFT JOIN case_index USING (app_name, eval_set_id, eval_id)
 WHERE eval_id IN $ids AND metric_name = $metric AND run_id IN ($a, $b)
 GROUP BY ALL
 """
-
-
-@dataclass(frozen=True, slots=True)
-class MetricLine:
-    """A metric in the summary."""
-
-    metric: MetricChange
-    rates: tuple[str, str]
-    difference: str
-    certainty: str
-    evidence: str
-    verdict: str
-    """better, worse, no significant change or undecided."""
-    href: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,20 +77,12 @@ class CaseLine:
 
 
 @dataclass(frozen=True, slots=True)
-class TurnLines:
-    """A turn of one side: its texts, and the difference between its calls and the expected ones."""
-
-    evidence: TurnEvidence
-    lines: tuple[DiffLine, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class CaseSide:
     """The opened case, as scored by one run."""
 
     name: str
     cell: Cell | None
-    turns: tuple[TurnLines, ...]
+    turns: tuple[TurnView, ...]
     note: str
     """A note on turns that are missing, or not as they were scored."""
     href: str
@@ -225,7 +190,7 @@ def _of_versions(
         swap_href=to(head, base),
         verdict=found.verdict,
         headline=wording.headline(found),
-        metrics=_metric_lines(found, failing),
+        metrics=metric_lines(found, failing),
         notes=found.notes,
     )
 
@@ -321,7 +286,7 @@ def _compared(
         swap_href=address.to(a=address.b, b=address.a),
         verdict=found.verdict,
         headline=wording.headline(found),
-        metrics=_metric_lines(found, lambda name: address.to(metric=name)),
+        metrics=metric_lines(found, lambda name: address.to(metric=name)),
         metric=metric.metric,
         usage=tuple((one.name, wording.usage(one)) for one in found.usage),
         paired=metric.base.cases,
@@ -353,30 +318,6 @@ def _of(metric: MetricChange, outcomes: Sequence[str]) -> list[CaseChange]:
     return sorted(
         cases,
         key=lambda one: (rank[one.outcome], 1.0 if one.p_value is None else one.p_value, one.name),
-    )
-
-
-def _metric_lines(found: Comparison, to: Callable[[str], str]) -> tuple[MetricLine, ...]:
-    """Return the metrics with their links, those that got worse first."""
-    lines = [_metric_line(one, found.rules, to(one.metric)) for one in found.metrics]
-    return tuple(sorted(lines, key=lambda one: _VERDICTS.index(one.verdict)))
-
-
-def _metric_line(metric: MetricChange, rules: Rules, href: str) -> MetricLine:
-    if metric.undecided or metric.p_value is None:
-        verdict = "undecided"
-    elif regressed(metric, rules):
-        verdict = "worse"
-    else:
-        verdict = "better" if improved(metric, rules) else "no significant change"
-    return MetricLine(
-        metric,
-        (wording.rate(metric, metric.base), wording.rate(metric, metric.head)),
-        wording.difference(metric),
-        wording.certainty(metric),
-        wording.evidence(metric),
-        verdict,
-        href,
     )
 
 
@@ -435,7 +376,7 @@ def _case_lines(
 ) -> Iterator[CaseLine]:
     before = ""
     for case in cases:
-        sign, word, status = _OUTCOMES[case.outcome]
+        sign, word, status = OUTCOMES[case.outcome]
         app, eval_set, eval_id = case.key
         href = address.to(app=app, set=eval_set, id=eval_id, at=address.at or None)
         group = groups.get(case.key, "other reasons" if groups else "")
@@ -488,7 +429,10 @@ def _case_side(
     report = read_case(
         reader, key, run_id=run_id, metric=metric, references=references, limits=_LIMITS
     )
-    turns, note = report.evidence, report.evidence_note
+    cell = next((cell for cell in report.cells if cell.metric_name == metric), None)
+    report = replace(report, cells=(cell,) if cell else ())
+    turns, _ = views_of(report, within=name)
+    note = report.evidence_note
     if line.run.kind == "files":
         turns, note = (), "Its turns are not in this store, because it was scored from a file."
     ((revision,),) = reader.rows(
@@ -499,8 +443,8 @@ def _case_side(
         note = f"The score is for revision {report.revision}; the turns shown are of revision {revision}."
     return CaseSide(
         name,
-        next((cell for cell in report.cells if cell.metric_name == metric), None),
-        tuple(TurnLines(one, lines_of(one.steps)) for one in turns),
+        cell,
+        turns,
         note,
         link("/case", set=key[1], id=key[2], app=key[0], run=run_id, metric=metric),
     )

@@ -10,11 +10,11 @@ import orjson
 from evaltap.evaluator.ingest.landing.dead_letters import letters
 from evaltap.evaluator.ingest.landing.seq_ranges import Ranges, size
 from evaltap.evaluator.monitoring.history import WatchState, read_states
-from evaltap.evaluator.page import plots
 from evaltap.evaluator.page.rendering import measured
 from evaltap.evaluator.page.request import PageAnswer, PageRequest, link, list_of
 from evaltap.evaluator.pipeline.maintenance.completeness import landed_accounts
 from evaltap.evaluator.pipeline.maintenance.why import Answer, why
+from evaltap.evaluator.reports.html import charts
 from evaltap.evaluator.store.queries import StoreReader
 
 SHOWN_LETTERS: Final = 50
@@ -127,7 +127,7 @@ class Alert:
     href: str
     """The list of its cases."""
     examples: tuple[Example, ...]
-    chart: plots.Chart | None
+    chart: charts.Chart | None
     """The rate until the alarm, with its limit; None if it was not kept."""
     overview_href: str
     """The overview of the surrounding time."""
@@ -161,18 +161,18 @@ def _overview(turned_at: datetime, since: str | None) -> str:
     return link("/", **{"from": f"{start:%Y-%m-%dT%H:%M}", "to": f"{end:%Y-%m-%dT%H:%M}"})
 
 
-def _chart(rates: Sequence[Mapping[str, Any]], event: Mapping[str, Any]) -> plots.Chart | None:
+def _chart(rates: Sequence[Mapping[str, Any]], event: Mapping[str, Any]) -> charts.Chart | None:
     if len(rates) < 2:
         return None
     unit, most = event.get("unit", ""), event.get("most")
     points = [
-        plots.Point(datetime.fromisoformat(one["at"]).replace(tzinfo=None), one["value"])
+        charts.Point(datetime.fromisoformat(one["at"]).replace(tzinfo=None), one["value"])
         for one in rates
     ]
     known: list[float] = [one.value for one in points if one.value is not None]
     known += [] if most is None else [most]
     limit = "" if most is None else f"dashed: limit {measured(most, unit)}"
-    return plots.lines(
+    return charts.lines(
         "Until the alarm",
         [("rate", points)],
         say="; ".join(filter(None, ["the rate until the alarm", limit])),

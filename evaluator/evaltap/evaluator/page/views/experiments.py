@@ -15,7 +15,7 @@ from evaltap.evaluator.analysis.stats.estimate import Cell, Profile, estimate
 from evaltap.evaluator.analysis.stats.rate import Rate
 from evaltap.evaluator.page.request import PageAnswer, PageRequest, link, problem
 from evaltap.evaluator.page.views.runs import whole
-from evaltap.evaluator.reports.beside import SessionBeside, sessions_beside
+from evaltap.evaluator.reports.html.beside import SessionBeside, sessions_beside
 from evaltap.evaluator.reports.model import pattern
 from evaltap.evaluator.store.queries import StoreReader
 

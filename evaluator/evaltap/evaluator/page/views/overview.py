@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Final, Literal
 
 from evaltap.evaluator.ingest.landing.seq_ranges import size
-from evaltap.evaluator.page import plots, traffic
+from evaltap.evaluator.page import traffic
 from evaltap.evaluator.page.reasons import ReasonCount, TurnCounts, reasons
 from evaltap.evaluator.page.request import PageAnswer, PageRequest, link
 from evaltap.evaluator.page.traffic import (
@@ -22,7 +22,8 @@ from evaltap.evaluator.page.traffic import (
     newest_estimates,
 )
 from evaltap.evaluator.pipeline.maintenance.completeness import landed_accounts
-from evaltap.evaluator.reports.charts import duration, money
+from evaltap.evaluator.reports.figures import duration, money
+from evaltap.evaluator.reports.html.charts import Chart, Mark, Point, Tile, bars, lines
 from evaltap.evaluator.reports.model import SEVERITY
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.evaluator.store.times import stored_time
@@ -30,17 +31,6 @@ from evaltap.schemas.errors import InputError
 
 _FIRST_YEAR: Final = 1990
 _LAST_YEAR: Final = 2200
-
-
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """A figure, its description, and a link to the cases behind it."""
-
-    name: str
-    value: str
-    remark: str = ""
-    href: str = ""
-    status: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +88,7 @@ class Overview:
     sampled: bool = False
     effective: float = 0.0
     tiles: tuple[Tile, ...] = ()
-    charts: tuple[plots.Chart, ...] = ()
+    charts: tuple[Chart, ...] = ()
     metrics: tuple[MetricLine, ...] = ()
     reasons: tuple[Reason, ...] = ()
     tools: tuple[ToolLine, ...] = ()
@@ -164,7 +154,7 @@ def read(reader: StoreReader, request: PageRequest) -> Overview:
         sampled=_is_sampled(rows, scores),
         effective=chosen.rate.effective_n if chosen and chosen.rate else 0.0,
         tiles=_tiles(request, span, rows, left_out, chosen, latencies, tools, delivery),
-        charts=charts(span, rows, scores, chosen, newest, latencies, usual, alarms),
+        charts=_charts(span, rows, scores, chosen, newest, latencies, usual, alarms),
         metrics=_metric_lines(request, span, found, before),
         reasons=tuple(Reason(one, _filter(request, _failing(one), span)) for one in why),
         tools=tuple(
@@ -370,7 +360,7 @@ GROUP BY alert_id, watch ORDER BY 2
 """
 
 
-def charts(
+def _charts(
     span: Span,
     rows: Sequence[TurnBucket],
     scores: Sequence[ScoreBucket],
@@ -378,8 +368,8 @@ def charts(
     newest: Mapping[str, Newest],
     latencies: Mapping[datetime | None, Latency],
     usual: float | None,
-    alarms: Sequence[plots.Mark],
-) -> tuple[plots.Chart, ...]:
+    alarms: Sequence[Mark],
+) -> tuple[Chart, ...]:
     """Return the charts that have data."""
     turns, errors, costs = ([0.0] * span.buckets for _ in range(3))
     for row in rows:
@@ -389,9 +379,9 @@ def charts(
         costs[place] += row.cost_usd or 0
     times = span.times()
     made = [
-        plots.bars(
+        bars(
             "Turns",
-            [plots.Point(at, n, part=e) for at, n, e in zip(times, turns, errors, strict=True)],
+            [Point(at, n, part=e) for at, n, e in zip(times, turns, errors, strict=True)],
             words="turns",
             part="crashed",
             say=f"{sum(turns):,.0f} turns, {sum(errors):,.0f} of them crashed",
@@ -401,9 +391,9 @@ def charts(
     if chosen:
         made.append(_pass_rate(span, scores, chosen, newest, usual, alarms))
     if any(costs):
-        points = [plots.Point(at, round(one, 6)) for at, one in zip(times, costs, strict=True)]
+        points = [Point(at, round(one, 6)) for at, one in zip(times, costs, strict=True)]
         made.append(
-            plots.bars("Cost", points, words="cost", say=f"{money(sum(costs))} in all", edge=money)
+            bars("Cost", points, words="cost", say=f"{money(sum(costs))} in all", edge=money)
         )
     if latencies:
         made.append(_latency(span, latencies))
@@ -416,8 +406,8 @@ def _pass_rate(
     chosen: MetricRate,
     newest: Mapping[str, Newest],
     usual: float | None,
-    alarms: Sequence[plots.Mark],
-) -> plots.Chart:
+    alarms: Sequence[Mark],
+) -> Chart:
     by_place: dict[int, list[ScoreBucket]] = {}
     for row in scores:
         if row.digest == chosen.digest and row.metric == chosen.metric:
@@ -426,9 +416,9 @@ def _pass_rate(
     for place, at in enumerate(span.times()):
         rate = traffic.share(by_place.get(place, []), newest.get(chosen.digest))
         points.append(
-            plots.Point(at, rate.value, rate.interval.low, rate.interval.high)
+            Point(at, rate.value, rate.interval.low, rate.interval.high)
             if rate
-            else plots.Point(at, None)
+            else Point(at, None)
         )
     rate = chosen.rate
     say = (
@@ -437,7 +427,7 @@ def _pass_rate(
         else f"{chosen.metric}: not evaluated"
     )
     dashed = "" if usual is None else f", dashed: period before, {100 * usual:.1f} %"
-    return plots.lines(
+    return lines(
         f"Pass rate · {chosen.metric}",
         [("pass rate", points)],
         say=f"{say}; band: 95 % interval{dashed}",
@@ -450,19 +440,19 @@ def _pass_rate(
     )
 
 
-def alarms_in(reader: StoreReader, span: Span) -> list[plots.Mark]:
+def alarms_in(reader: StoreReader, span: Span) -> list[Mark]:
     """Return when alarms began in a span."""
     return [
-        plots.Mark((at - span.start) / (span.end - span.start), f"alarm {watch}: {at:%H:%M}")
+        Mark((at - span.start) / (span.end - span.start), f"alarm {watch}: {at:%H:%M}")
         for watch, at in reader.rows(_ALARMS, {"start": span.start, "until": span.end})
     ]
 
 
-def _latency(span: Span, latencies: Mapping[datetime | None, Latency]) -> plots.Chart:
+def _latency(span: Span, latencies: Mapping[datetime | None, Latency]) -> Chart:
     by_bucket = [(at, latencies.get(at)) for at in span.times()]
-    p95 = [plots.Point(at, found.p95 / 1000 if found else None) for at, found in by_bucket]
-    median = [plots.Point(at, found.median / 1000 if found else None) for at, found in by_bucket]
-    return plots.lines(
+    p95 = [Point(at, found.p95 / 1000 if found else None) for at, found in by_bucket]
+    median = [Point(at, found.median / 1000 if found else None) for at, found in by_bucket]
+    return lines(
         "Latency",
         [("p95", p95), ("median", median)],
         low=0.0,

@@ -9,9 +9,8 @@ from typing import Final, NamedTuple
 from xml.sax.saxutils import XMLGenerator
 from xml.sax.xmlreader import AttributesImpl
 
-from markupsafe import Markup
-
 from evaltap.evaluator.reports.compare import wording
+from evaltap.evaluator.reports.compare.html import comparison_page
 from evaltap.evaluator.reports.compare.model import (
     CaseChange,
     Comparison,
@@ -20,7 +19,6 @@ from evaltap.evaluator.reports.compare.model import (
     comparison_data,
 )
 from evaltap.evaluator.reports.formats import format_of
-from evaltap.evaluator.reports.html import plain_page, templates
 from evaltap.evaluator.reports.markdown import diff_block, escape
 from evaltap.evaluator.reports.model import redacted
 from evaltap.evaluator.reports.safe_text import visible
@@ -48,39 +46,6 @@ def cleaned(found: Comparison, clean: Callable[[str], str]) -> Comparison:
 
 def _json(found: Comparison) -> str:
     return json.dumps(comparison_data(found), ensure_ascii=False, indent=1) + "\n"
-
-
-_PACKAGE = "evaltap.evaluator.reports.compare"
-_STATUS = {
-    "regression": "failed",
-    "below_minimum": "failed",
-    "inconclusive": "error",
-    "improvement": "passed",
-    "pass": "passed",
-}
-
-
-def comparison_section(found: Comparison) -> Markup:
-    """Return the section; it only needs the style of the report."""
-    text = (
-        templates(_PACKAGE)
-        .get_template("sections.html.j2")
-        .render(
-            found=found,
-            status=_STATUS[found.verdict],
-            headline=wording.headline(found),
-            sides=wording.sides(found),
-            groups=list(wording.groups(found)),
-            listed=list(wording.listed(found)),
-            words=wording,
-        )
-    )
-    return Markup(text)
-
-
-def comparison_page(found: Comparison) -> str:
-    """Return the section as a self-contained page; it loads nothing and runs no script."""
-    return plain_page(wording.headline(found), "compare", comparison_section(found))
 
 
 MAX_BYTES: Final = 60_000

@@ -1,16 +1,31 @@
-"""Charts as SVG shapes in a box of 640 by 120: bars, lines with a band, and their text alternatives."""
+"""Charts as SVG shapes with their text alternatives: bars and lines over time, stacks, histograms."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
 WIDTH: Final = 640
 HEIGHT: Final = 120
+"""The box of a chart over time."""
+STACKED: Final = ("passed", "failed", "crashed", "error", "not_evaluated")
+"""The order of statuses in a bar."""
 _TOP: Final = 4
 _DASH: Final = 6
+_HISTOGRAM_WIDTH: Final = 150
+_HISTOGRAM_HEIGHT: Final = 40
 
 Place = Callable[[Any], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A figure, its description, and a link to the cases behind it."""
+
+    name: str
+    value: str
+    remark: str = ""
+    href: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,3 +246,68 @@ def _path(points: Sequence[Point], x: Place, y: Place) -> str:
 
 def _time(at: datetime) -> str:
     return f"{at.day} {at:%b %H:%M}"
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """The part of a stacked bar that has a status, in per cent of its length."""
+
+    status: str
+    start: float
+    length: float
+    count: int
+
+
+def stack(counts: Mapping[str, int]) -> tuple[Segment, ...]:
+    """Return counts by status as one bar."""
+    total = sum(counts.values())
+    segments, start = [], 0.0
+    for status in STACKED:
+        if count := counts.get(status, 0):
+            segments.append(Segment(status, start, 100 * count / total, count))
+            start += 100 * count / total
+    return tuple(segments)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One bin of a histogram."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """The distribution of scores from 0 to 1 in a box of 150 by 40, and the thresholds."""
+
+    columns: tuple[Column, ...]
+    thresholds: tuple[float, ...]
+    sentence: str
+    remark: str
+
+
+def histogram(counts: Sequence[int], thresholds: Sequence[float], outside: int) -> Histogram | None:
+    """Draw counts of scores in equal bins; None if all are empty.  `outside` is mentioned only."""
+    most = max(counts)
+    if not most:
+        return None
+    step = _HISTOGRAM_WIDTH / len(counts)
+    columns, said = [], []
+    for place, count in enumerate(counts):
+        if count:
+            # A single case among thousands must remain visible.
+            height = max(1.5, _HISTOGRAM_HEIGHT * count / most)
+            columns.append(Column(place * step + 1, _HISTOGRAM_HEIGHT - height, step - 2, height))
+            ends = place / len(counts), (place + 1) / len(counts)
+            said.append(f"{count:,} from {ends[0]:g} to {ends[1]:g}")
+    remark = f"{outside:,} outside 0 to 1" if outside else ""
+    inside = [value for value in thresholds if 0 <= value <= 1]
+    return Histogram(
+        tuple(columns),
+        tuple(value * _HISTOGRAM_WIDTH for value in inside),
+        "scores: " + ", ".join([*said, *filter(None, [remark])]),
+        remark,
+    )
