@@ -2,7 +2,7 @@
 
 import shutil
 import tempfile
-from functools import wraps
+from functools import cache, wraps
 from pathlib import Path
 from typing import ParamSpec, Protocol
 
@@ -17,7 +17,6 @@ class Maker(Protocol[P]):
 
 def made_once(make: Maker[P]) -> Maker[P]:
     """Make each file once in this process; arguments are those that `repr` tells apart."""
-    home = tempfile.TemporaryDirectory(prefix="evaltap-worlds-")
     made: dict[str, Path] = {}
 
     @wraps(make)
@@ -26,10 +25,14 @@ def made_once(make: Maker[P]) -> Maker[P]:
             return make(folder, *args, **kwargs)  # goes on with the files there
         key = repr((args, kwargs))
         if key not in made:
-            first = Path(home.name, str(len(made)))
-            first.mkdir()
-            made[key] = make(first, *args, **kwargs)
+            made[key] = make(Path(tempfile.mkdtemp(dir=_home().name)), *args, **kwargs)
         shutil.copytree(made[key].parent, folder, dirs_exist_ok=True)
         return folder / made[key].name
 
     return copied
+
+
+@cache
+def _home() -> tempfile.TemporaryDirectory[str]:
+    """Return the folder of all worlds, which goes with the process."""
+    return tempfile.TemporaryDirectory(prefix="evaltap-worlds-")
