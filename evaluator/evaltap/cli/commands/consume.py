@@ -205,6 +205,7 @@ def _consume(
             beat=signs_of_life(options.command, options.heartbeat, service),
         )
         service.reload.stop = consumer.stop
+        opened.callback(service.reload.close)
         consumer.consumed.gaps += moved
         report = progress_reporter(options.command, show)
         with (

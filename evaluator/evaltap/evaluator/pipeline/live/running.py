@@ -78,6 +78,10 @@ def running(
             signal.signal(signal.SIGHUP, before)
 
 
+def _nothing() -> None:
+    pass
+
+
 class Reload:
     """Stops the consumer so that it restarts with the changed files; if they are invalid, it keeps running.
 
@@ -85,7 +89,7 @@ class Reload:
     """
 
     def __init__(self, check: Callable[[], None], report: Callable[[str], None]) -> None:
-        self.stop: Callable[[], None] = lambda: None
+        self.stop: Callable[[], None] = _nothing
         """Stops the consumer; set by the consumer's creator."""
         self.accepted = False
         self._check = check
@@ -121,7 +125,8 @@ class Reload:
         return True
 
     def close(self) -> None:
-        """Do nothing: there is no connection."""
+        """Forget the consumer, whose memory would otherwise be kept until the next full collection."""
+        self.stop = _nothing
 
 
 _AT_MOST: Final = 0.5
