@@ -430,8 +430,7 @@ def _case_side(
         reader, key, run_id=run_id, metric=metric, references=references, limits=_LIMITS
     )
     cell = next((cell for cell in report.cells if cell.metric_name == metric), None)
-    report = replace(report, cells=(cell,) if cell else ())
-    turns, _ = views_of(report, within=name)
+    turns, _ = views_of(replace(report, cells=()), within=name)  # the verdict stands above them
     note = report.evidence_note
     if line.run.kind == "files":
         turns, note = (), "Its turns are not in this store, because it was scored from a file."
