@@ -20,7 +20,14 @@ from evaltap.evaluator.reports.exit_status import (
     GuardFinding,
 )
 from evaltap.evaluator.reports.wording import RubricReason, readable, with_rubrics
-from evaltap.evaluator.store.queries import Parameters, Row, Rows, Scratch, StoreReader
+from evaltap.evaluator.store.queries import (
+    Parameters,
+    Row,
+    Rows,
+    Scratch,
+    StoreReader,
+    newest_of,
+)
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.text import counted
 
@@ -46,7 +53,9 @@ def score_scope(
     parameters: dict[str, object] = {"digests": list(digests)} if digests else {}
     wanted = "metric_digest IN $digests::VARCHAR[]" if digests else "TRUE"
     if run_id is None:
-        return f"FROM latest_scores WHERE {wanted}", parameters
+        key = "app_name, eval_set_id, eval_id, metric_name"
+        newest = newest_of("scores", key, "revision DESC, scored_at DESC")
+        return f"FROM {newest} WHERE {wanted}", parameters
     scope = f"FROM scores WHERE run_id = $run_id AND {wanted}"
     parameters["run_id"] = run_id
     if store.rows("SELECT 1 FROM gate_results WHERE run_id = ? LIMIT 1", [run_id]):

@@ -44,6 +44,23 @@ _SCRATCH: Final = "scratch_"
 _NUMBERS: Final = count(1)
 
 
+def newest_of(table: str, key: str, order: str) -> str:
+    """Return a query for the newest row of each key of a whole table, where few keys have several rows.
+
+    Sorting all rows by their keys takes several times as long.  Only those whose keys share a hash are
+    compared, which may be too many, never too few.  For a few keys, the views `latest_*` are quicker.
+    """
+    digest = f"hash({key})"
+    return f"""(
+  WITH several AS (SELECT {digest} AS of_key FROM {table} GROUP BY ALL HAVING count(*) > 1)
+  FROM {table} ANTI JOIN several ON {digest} = of_key
+  UNION ALL (
+    FROM {table} SEMI JOIN several ON {digest} = of_key
+    QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY {order}) = 1
+  )
+)"""
+
+
 @dataclass(frozen=True, slots=True)
 class Scratch:
     """A table of one reader, which exists within a block, under a name that only the holder of this knows."""

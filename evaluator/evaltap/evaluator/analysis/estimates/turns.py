@@ -22,7 +22,7 @@ from evaltap.evaluator.analysis.estimates.scope import (
 from evaltap.evaluator.analysis.stats.estimate import Cell, Profile
 from evaltap.evaluator.cases.language import language_of
 from evaltap.evaluator.store.database import sql
-from evaltap.evaluator.store.queries import Parameters, Rows, Scratch, StoreReader
+from evaltap.evaluator.store.queries import Parameters, Rows, Scratch, StoreReader, newest_of
 from evaltap.schemas.errors import InputError
 
 COLUMNS: Final = (
@@ -127,16 +127,11 @@ _WITH_FILES: Final = """FROM (
 _METRIC_COLUMNS: Final = "metric, metric_digest, score, scored_at"
 _NO_METRIC_COLUMNS: Final = """NULL::VARCHAR AS metric, NULL::VARCHAR AS metric_digest,
                NULL::DOUBLE AS score, NULL::TIMESTAMP AS scored_at"""
-_LATEST_CASE_SCORES: Final = """(
-  SELECT * FROM scores WHERE {chosen} QUALIFY row_number() OVER (
-    PARTITION BY app_name, eval_set_id, eval_id, metric_digest ORDER BY revision DESC, scored_at DESC
-  ) = 1
-)"""
-_LATEST_RUN_SCORES: Final = """(
+_TURN: Final = """app_name, eval_set_id, eval_id,
+                 if(invocation_id = '', turn_index::VARCHAR, invocation_id), metric_digest"""
+_LATEST_RUN_SCORES: Final = f"""(
   SELECT * FROM turn_scores WHERE run_id = $run_id QUALIFY rank() OVER (
-    PARTITION BY app_name, eval_set_id, eval_id,
-                 if(invocation_id = '', turn_index::VARCHAR, invocation_id), metric_digest
-    ORDER BY turn_revision DESC
+    PARTITION BY {_TURN} ORDER BY turn_revision DESC
   ) = 1
 )"""
 _VOTES: Final = """
@@ -336,11 +331,14 @@ def _check_condition(where: str) -> None:
 
 def _scores(scope: Scope, signal: Signal, unit: Unit) -> str:
     if unit is Unit.CASE:
-        chosen = "TRUE" if scope.run_id is None else "run_id = $run_id"
-        found = _SCORES[unit].format(scores=_LATEST_CASE_SCORES.format(chosen=chosen))
+        of_run = "scores" if scope.run_id is None else "(FROM scores WHERE run_id = $run_id)"
+        key = "app_name, eval_set_id, eval_id, metric_digest"
+        scores = newest_of(of_run, key, "revision DESC, scored_at DESC")
+        found = _SCORES[unit].format(scores=scores)
     else:
+        newest = newest_of("turn_scores", _TURN, "turn_revision DESC, scored_at DESC")
         found = _SCORES[unit].format(
-            scores="latest_turn_scores" if scope.run_id is None else _LATEST_RUN_SCORES,
+            scores=newest if scope.run_id is None else _LATEST_RUN_SCORES,
             columns=", votes, votes_passed" if signal.votes else "",
             joins=_VOTES if signal.votes else "",
         )
