@@ -214,7 +214,8 @@ def _scores(
     """Return a table with the scores of all cases, or of some."""
     scope, parameters = score_scope(store, run_id, digests)
     some = f"SEMI JOIN {within} USING (app_name, eval_set_id, eval_id)" if within else ""
-    return store.scratch(f"FROM (SELECT * {scope}) {some}", parameters)
+    # Nobody reads the ids of scores here; being hashes, they would take much of the table.
+    return store.scratch(f"FROM (SELECT * EXCLUDE (score_id) {scope}) {some}", parameters)
 
 
 def scored_cases(scored: ReportedScores, limits: Limits) -> list[CaseReport]:
