@@ -129,6 +129,8 @@ _NO_METRIC_COLUMNS: Final = """NULL::VARCHAR AS metric, NULL::VARCHAR AS metric_
                NULL::DOUBLE AS score, NULL::TIMESTAMP AS scored_at"""
 _TURN: Final = """app_name, eval_set_id, eval_id,
                  if(invocation_id = '', turn_index::VARCHAR, invocation_id), metric_digest"""
+NEWEST_SCORES: Final = newest_of("turn_scores", _TURN, "turn_revision DESC, scored_at DESC")
+"""The rows of `latest_turn_scores`, of the whole store."""
 _LATEST_RUN_SCORES: Final = f"""(
   SELECT * FROM turn_scores WHERE run_id = $run_id QUALIFY rank() OVER (
     PARTITION BY {_TURN} ORDER BY turn_revision DESC
@@ -336,9 +338,8 @@ def _scores(scope: Scope, signal: Signal, unit: Unit) -> str:
         scores = newest_of(of_run, key, "revision DESC, scored_at DESC")
         found = _SCORES[unit].format(scores=scores)
     else:
-        newest = newest_of("turn_scores", _TURN, "turn_revision DESC, scored_at DESC")
         found = _SCORES[unit].format(
-            scores=newest if scope.run_id is None else _LATEST_RUN_SCORES,
+            scores=NEWEST_SCORES if scope.run_id is None else _LATEST_RUN_SCORES,
             columns=", votes, votes_passed" if signal.votes else "",
             joins=_VOTES if signal.votes else "",
         )
