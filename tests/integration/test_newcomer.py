@@ -166,7 +166,7 @@ def test_from_the_first_start_to_a_score_of_the_set_that_was_made(
     for key in "aaxas":
         page.wait_for_selector(".decide")
         press(page, key)
-    assert "you 6" in page.inner_text(".total")  # and the one that was expected before
+    assert "6 decided by you" in page.inner_text(".total")  # and the one that was expected before
 
     page.goto(page.url.partition("/review")[0] + "/cases?q=reviewed:approved")
     while page.locator("[data-row]").count() < 4:  # the list is a second behind
