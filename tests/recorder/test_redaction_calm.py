@@ -1,5 +1,6 @@
 """A text that is calm holds nothing for any rule, so redaction may skip it."""
 
+import base64
 import pickle
 import re
 
@@ -144,6 +145,14 @@ def test_an_id_of_random_bytes_holds_what_the_rules_find(
     expected = found_by_rules(text, identifier=True, entropy=False)
 
     assert find(text, identifier=True) == expected
+
+
+@pytest.mark.parametrize("end", ["", "\0"])
+def test_a_secret_in_wide_characters_is_found_also_if_it_ends_in_a_zero(end: str) -> None:
+    wide = f"password=hunter2!Xq9{end}".encode("utf-16-le")
+
+    assert find(f"x {wide.hex()}")
+    assert find(f"x {base64.b64encode(wide).decode()}")
 
 
 PROSE = "The parcel was handed over to the neighbour; nothing else is known about this delivery."

@@ -82,8 +82,9 @@ def _found(text: str, *, identifier: bool, entropy: bool, depth: int) -> list[Fi
 def _is_random(identifier: str) -> bool:
     """Return whether it is hexadecimal ids whose bytes are no text, as those of few random ones are."""
     ids = _RE.random_ids.fullmatch(identifier)
-    parts = filter(None, ids.groups()) if ids is not None else ()
-    return ids is not None and not any(text_in_hex(one.replace("-", "")) for one in parts)
+    if ids is None:
+        return False
+    return not any(text_in_hex(one.replace("-", "")) for one in ids.groups() if one)
 
 
 def found_by_rules(text: str, *, identifier: bool, entropy: bool, depth: int = 0) -> list[Finding]:

@@ -99,8 +99,9 @@ def _readable(content: bytes) -> str | None:
     if content[:2] == b"\x1f\x8b" or content[:2] in (b"x\x9c", b"x\xda", b"x\x01", b"x^"):
         content = _unpacked(content)
     try:
-        is_wide = len(content) > 3 and content[1::2].count(0) > len(content) // 3
-        text = content.decode("utf-16-le" if is_wide else "utf-8")
+        if len(content) > 3 and content[1::2].count(0) > len(content) // 3:
+            return content.decode("utf-16-le")  # also one that ends in a zero
+        text = content.decode()
     except ValueError:
         return None
     return text if text.isprintable() or _printable_share(text) else None
