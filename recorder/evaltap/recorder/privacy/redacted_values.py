@@ -92,22 +92,28 @@ class _CleanValues:
 
 
 _USES = {kind: f"item {kind.name}".encode() for kind in Name}
+_HARMLESS = (Name.PLAIN, Name.IDENTIFIER)
+"""What names mean that say nothing secret about their values."""
 
 
-def _digest(value: Any, use: bytes) -> bytes:
-    """Return a digest of a value redacted for some use; nothing for one that is quickly redacted."""
-    if isinstance(value, str):
-        if len(value) < _SHORTEST_REMEMBERED:
-            return b""
-        content = value.encode("utf-8", "surrogatepass")
-    elif value and isinstance(value, dict | list):
-        try:
-            content = orjson.dumps(value)
-        except TypeError:  # no JSON, such as a number of more than 64 bits
-            return b""
-        use += b"{"
-    else:
+def _document(value: Any) -> bytes:
+    """Return an object or a list as JSON; nothing for other values and what is no JSON."""
+    if not value or not isinstance(value, dict | list):
         return b""
+    try:
+        return orjson.dumps(value)
+    except TypeError:  # such as a number of more than 64 bits
+        return b""
+
+
+def _digest(text: Any, use: bytes) -> bytes:
+    """Return a digest of a text redacted for some use; nothing for one that is quickly redacted."""
+    if not isinstance(text, str) or len(text) < _SHORTEST_REMEMBERED:
+        return b""
+    return _hashed(text.encode("utf-8", "surrogatepass"), use)
+
+
+def _hashed(content: bytes, use: bytes) -> bytes:
     return blake2b(content, digest_size=16, person=use).digest()
 
 
@@ -128,9 +134,10 @@ class ValueRedactor:
             kind = kind_of_name(name)
             if kind is Name.PLAIN and not self._rules and _is_plain(value):
                 return value
-            if (kind is Name.PLAIN or kind is Name.IDENTIFIER) and self._is_calm(value):
+            document, use = _document(value), _USES[kind]
+            if document and kind in _HARMLESS and self._is_calm(document):
                 return value
-            digest = _digest(value, _USES[kind])
+            digest = _hashed(document, use + b"{") if document else _digest(value, use)
             if digest and digest in self._clean:
                 return value
             failures = report.failures
@@ -143,18 +150,15 @@ class ValueRedactor:
             report.failures += 1
             return FAILED
 
-    def _is_calm(self, value: Any) -> bool:
-        """Return whether no rule can match a part of an object or list, whatever its place."""
-        if self._rules or not value or not isinstance(value, dict | list):
+    def _is_calm(self, document: bytes) -> bool:
+        """Return whether no rule can match a part of a document, whatever its place."""
+        keys = None if self._rules else calm_keys(document)
+        if keys is None or not SIGNS.isdisjoint(keys):
             return False
-        try:
-            keys = calm_keys(orjson.dumps(value))
-        except TypeError:  # no JSON, such as a number of more than 64 bits
-            return False
-        return keys is not None and SIGNS.isdisjoint(keys) and all(map(_holds_anything, keys))
+        return all(kind_of_name(key) in _HARMLESS for key in keys)
 
     def _named(self, name: Name, value: Any, report: RedactionReport, *, nested: int) -> Any:
-        if name is Name.PLAIN or name is Name.IDENTIFIER:
+        if name in _HARMLESS:
             return self.value(value, report, identifier=name is Name.IDENTIFIER, nested=nested)
         if name is Name.SECRET:
             if is_schema(value):
@@ -422,12 +426,6 @@ class ValueRedactor:
     def _token(self, kind: str, value: str, report: RedactionReport) -> str:
         report.replaced[kind] += 1
         return self._pseudonyms.token(kind, value)
-
-
-def _holds_anything(name: str) -> bool:
-    """Return whether a key says nothing about its value."""
-    kind = kind_of_name(name)
-    return kind is Name.PLAIN or kind is Name.IDENTIFIER
 
 
 def _is_no_secret(name: str, value: Any, beside: JsonObject) -> bool:
