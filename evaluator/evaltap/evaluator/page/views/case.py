@@ -248,17 +248,13 @@ def _read(
     kept = {"q": request["q"], "sort": request["sort"]}
     places = TurnPlaces({**named_case, **kept, "run": request["run"]}, first, len(rows))
     ranges = places.ranges(report.cells)
-    evaluators = reader.rows(_EVALUATORS, named)
-    comparing = {metric for metric, one in evaluators if Registry().compares_calls(one)}
     turns, verdicts = views_of(
         report,
         first=first,
         elsewhere=lambda place: places.of(place).href,
         trace_url=request.trace_url,
         rows={row["invocation_id"]: row for row in rows},
-        compare_hrefs={
-            name: link("/case", **named_case, **kept, metric=name) for name in comparing
-        },
+        compare_hrefs=_compare_hrefs(reader, named, {**named_case, **kept}),
     )
     evidence_note = "" if turns else report.evidence_note
     # Checked first, because the views read all reviews and most cases have none.
@@ -290,6 +286,18 @@ def _read(
         raw_href=link("/case", **named_case, **kept, view="raw"),
         self_href=link("/case", **named_case),
     )
+
+
+def _compare_hrefs(
+    reader: StoreReader, named: Mapping[str, str], shown: Mapping[str, str]
+) -> Mapping[str, str]:
+    """Return links to the case with its calls compared as by a metric, for metrics that compare calls."""
+    registry = Registry()
+    return {
+        metric: link("/case", **shown, metric=metric)
+        for metric, evaluator in reader.rows(_EVALUATORS, named)
+        if registry.compares_calls(evaluator)
+    }
 
 
 def _provenance(header: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
