@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
 from contextlib import closing
 from pathlib import Path
@@ -18,7 +17,8 @@ from evaltap.evaluator.store.database import Store
 from evaltap.recorder import Recorder
 from evaltap.recorder.delivery.sinks.kafka import KafkaSink
 from evaltap.recorder.delivery.spool.spool import new_spool
-from evaltap.schemas.log.folders import spool_folder
+from evaltap.recorder.delivery.spool.status import spool_states
+from evaltap.schemas.log.folders import spool_folder, spool_path
 from evaltap.schemas.log.location import KafkaClientName
 from evaltap.schemas.wire.record import WireRecord
 from support.builders.cases import make_case, make_records, make_turn, write_log
@@ -115,9 +115,10 @@ def test_what_a_closed_recorder_could_not_send_the_next_one_sends(broker: Broker
     first = Recorder(broker.log())
     record(first, 20)
     first.close(1)
+    folder = spool_path(location(broker.log()))
+    until(lambda: [one.owned for one in spool_states(folder)] == [False])
 
     broker.start()
-    until(lambda: "evaltap-kafka" not in {thread.name for thread in threading.enumerate()})
     second = Recorder(broker.log())
     with second.turn(session_id="later", user="hi") as turn:
         turn.respond("hello")
