@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from evaltap.evaluator import CaseScorer, MetricOutcome
 from evaltap.evaluator.cases.outline import lazy_case
+from evaltap.evaluator.scoring.criteria.calls.shape import shared_shapes
 from evaltap.schemas import EvalMetric
 from evaltap.schemas.files.documents import read_case
 
@@ -86,6 +87,15 @@ def reordered(value: Any) -> Any:
     return [*map(reordered, value)] if isinstance(value, list) else value
 
 
+def other_values(value: Any) -> Any:
+    """Return the same value with other numbers in its arguments and results."""
+    if isinstance(value, dict):
+        return {key: other_values(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [*map(other_values, value)]
+    return value + 7 if type(value) in (int, float) else value
+
+
 def metrics_of(number: int) -> list[EvalMetric]:
     criterion = CRITERIA[number]
     return [
@@ -128,6 +138,21 @@ def test_metrics_that_share_work_score_as_each_does_alone(
     for place, outcome in zip(places(criteria), together.metrics, strict=True):
         (alone,) = TOGETHER.only([place]).score(case).metrics
         assert outcome == alone
+
+
+@settings(deadline=None)
+@given(st.lists(cases(), min_size=2, max_size=3), CHOSEN)
+def test_what_the_turns_of_a_shape_share_changes_no_outcome(
+    some: list[dict[str, Any]], criteria: set[int]
+) -> None:
+    """Neither those of other cases, nor those that differ in values only."""
+    scorer = TOGETHER.only(places(criteria))
+    some += [other_values(case) for case in some]
+    after_others = [scorer.score(case) for case in some]
+
+    for case, outcome in zip(some, after_others, strict=True):
+        shared_shapes.cache_clear()
+        assert scorer.score(case) == outcome
 
 
 @settings(deadline=None)

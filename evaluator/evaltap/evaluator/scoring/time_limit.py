@@ -11,9 +11,10 @@ import faulthandler
 import os
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from threading import get_ident
+from time import monotonic
 from typing import Final
 
 from msgspec import Struct
@@ -68,9 +69,8 @@ class Watch:
 
     def begin(self, seconds: float) -> Work:
         """Start a task in this thread; after `seconds`, TookTooLongError is raised in the thread."""
-        thread = threading.get_ident()
-        work = Work(seconds, self._under_way.get(thread), thread, time.monotonic())
-        self._under_way[thread] = work
+        thread, under_way = get_ident(), self._under_way
+        work = under_way[thread] = Work(seconds, under_way.get(thread), thread, monotonic())
         if seconds < self._shortest:
             self._shortest = seconds
             self._shorter.set()
@@ -80,12 +80,13 @@ class Watch:
 
     def end(self, work: Work) -> None:
         """End a task; nothing is raised afterwards.  May be called twice."""
-        with self._lock:
-            if work.around is None:
-                self._under_way.pop(work.thread, None)
-            else:
-                self._under_way[work.thread] = work.around
-            if work.interrupted:
+        if work.around is None:
+            self._under_way.pop(work.thread, None)
+        else:
+            self._under_way[work.thread] = work.around
+        # `_look` marks the task first and then looks whether it is still under way.
+        if work.interrupted:
+            with self._lock:
                 _take_back(work.thread)
 
     def _start(self) -> None:
@@ -103,7 +104,7 @@ class Watch:
             # The order matters: a task that starts from here on is in the list below or sets the event again.
             self._shorter.clear()
             self._shortest = DEFAULT_SECONDS
-            now, stuck = time.monotonic(), False
+            now, stuck = monotonic(), False
             with self._lock:
                 works = self._works()
                 self._shortest = min((work.seconds for work in works), default=DEFAULT_SECONDS)
@@ -111,7 +112,8 @@ class Watch:
                     taken = now - work.since
                     if taken > work.seconds and not work.interrupted:
                         work.interrupted = True
-                        _raise_in(work.thread, TookTooLongError)
+                        if self._under_way.get(work.thread) is work:
+                            _raise_in(work.thread, TookTooLongError)
                     stuck = stuck or taken > work.seconds * STUCK
                 if not stuck:
                     self._put_off()
@@ -140,7 +142,7 @@ def _take_back(thread: int) -> None:
     # Up to CPython 3.12, that call makes the whole interpreter check for exceptions until one is raised.
     # Under 3.11, a profiler that starts meanwhile never returns.
     with suppress(TookTooLongError):
-        _raise_in(threading.get_ident(), TookTooLongError)
+        _raise_in(get_ident(), TookTooLongError)
         while True:
             pass
 

@@ -101,8 +101,7 @@ def edit_similarity(metric: EvalMetric) -> AgainstReferences:
     substitute = _cost(given.substitute)
 
     def measure(pairs: CallPairs) -> Finding:
-        score, script = trajectory_scores.edit_similarity(pairs, costs, substitute)
-        return Finding(score, trajectory_scores.describe_script(script, pairs))
+        return trajectory_scores.edit_similarity(pairs, costs, substitute)
 
     return AgainstReferences(
         "trajectory_edit_similarity", metric, measure, fields=_MATCHED, same_is_perfect=True
@@ -127,7 +126,9 @@ def partial_order(metric: EvalMetric) -> AgainstReferences:
         )
         return Finding(share_matched(nodes, pairs.weights, match.chosen), cut)
 
-    return AgainstReferences("trajectory_partial_order", metric, measure, fields=_MATCHED)
+    return AgainstReferences(
+        "trajectory_partial_order", metric, measure, fields=_MATCHED, reads_values=True
+    )
 
 
 @comparing_calls
@@ -148,7 +149,11 @@ def result_match(metric: EvalMetric) -> AgainstReferences:
         return trajectory_scores.result_score(pairs, results, ordered=ordered)
 
     return AgainstReferences(
-        "trajectory_result_match", metric, measure, fields=(*_MATCHED, "result")
+        "trajectory_result_match",
+        metric,
+        measure,
+        fields=(*_MATCHED, "result"),
+        reads_values=True,
     )
 
 

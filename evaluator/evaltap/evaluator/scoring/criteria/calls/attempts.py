@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from evaltap.evaluator.cases.outline import AnyCall, LazyCall
+from evaltap.evaluator.cases.outline import AnyCall
 from evaltap.evaluator.cases.turn import Turn, absent_state
 from evaltap.evaluator.scoring.contract.errors import MetricError
 from evaltap.schemas.text import did_you_mean_one_of
@@ -27,7 +27,7 @@ def calls_of(turn: Turn) -> list[AnyCall]:
 
 def failed(call: AnyCall) -> bool:
     """Return whether a call is known to have failed."""
-    if isinstance(call, LazyCall) and not getattr(call, "error", None):
+    if not isinstance(call, dict) and not getattr(call, "error", None):
         return False
     return bool(call.get("error"))
 

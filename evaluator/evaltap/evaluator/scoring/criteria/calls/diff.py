@@ -8,14 +8,8 @@ from msgspec import Struct
 from evaltap.evaluator.cases.text import quoted
 from evaltap.evaluator.scoring.criteria.calls.alignment import align
 from evaltap.evaluator.scoring.criteria.calls.assignment import assign
-from evaltap.evaluator.scoring.criteria.calls.pairs import (
-    NO_NAME,
-    OTHER_TOOL,
-    CallPairs,
-    Name,
-    Table,
-    recalled,
-)
+from evaltap.evaluator.scoring.criteria.calls.pairs import NO_NAME, CallPairs
+from evaltap.evaluator.scoring.criteria.calls.shape import OTHER_TOOL, Shape, Table
 from evaltap.evaluator.scoring.criteria.calls.similarity_matrix import Value
 
 DiffKind = Literal["same", "changed", "moved", "missing", "extra"]
@@ -69,54 +63,43 @@ def trajectory_diff(pairs: CallPairs) -> list[DiffRow]:
     Calls are paired in order first; the remaining calls are paired in any order and count as moved.  A
     missing call is listed where it was expected.
     """
-    rows = []
-    for kind, one, other in _plan(pairs.table, len(pairs.actual)):
+    shape, rows = pairs.shape, []
+    for kind, one, other in shape.recall(_plan):
         changes = _ALIKE
-        if one >= 0 and other >= 0 and pairs.table[one][other] < 1:
-            listed = pairs.similarity.changes(pairs.reference[one], pairs.actual[other])
-            changes = tuple(Change(*each) for each in listed)
-        rows.append(
-            _row((kind, one, other), pairs.table, pairs.wanted_names, pairs.found_names, changes)
-        )
+        if one >= 0 and other >= 0 and shape.table[one][other] < 1:
+            changes = tuple(Change(*each) for each in pairs.changes(one, other))
+        rows.append(_row((kind, one, other), shape, changes))
     return rows
 
 
 def difference(pairs: CallPairs) -> str:
     """Return the difference as one line, as `describe` does."""
-    table, width = pairs.table, len(pairs.actual)
-    if _has_changes(table, width):
+    if pairs.shape.recall(has_changes):
         return describe(trajectory_diff(pairs))
-    return _of_names(table, width, tuple(pairs.wanted_names), tuple(pairs.found_names))
+    return pairs.shape.recall(_of_names)
 
 
-@recalled
-def _has_changes(table: Table, width: int) -> bool:
-    """Return whether paired calls differ in their arguments."""
+def has_changes(shape: Shape) -> bool:
+    """Return whether paired calls differ in their arguments, so that the difference lists values."""
     return any(
-        one >= 0 and other >= 0 and table[one][other] < 1 for _, one, other in _plan(table, width)
+        one >= 0 and other >= 0 and shape.table[one][other] < 1
+        for _, one, other in shape.recall(_plan)
     )
 
 
-@recalled
-def _of_names(table: Table, width: int, wanted: Sequence[Name], found: Sequence[Name]) -> str:
+def _of_names(shape: Shape) -> str:
     """Return the difference of calls that are only moved, missing or extra."""
-    return describe([_row(step, table, wanted, found, _ALIKE) for step in _plan(table, width)])
+    return describe([_row(step, shape, _ALIKE) for step in shape.recall(_plan)])
 
 
-def _row(
-    step: Step,
-    table: Table,
-    wanted: Sequence[Name],
-    found: Sequence[Name],
-    changes: tuple[Change, ...],
-) -> DiffRow:
+def _row(step: Step, shape: Shape, changes: tuple[Change, ...]) -> DiffRow:
     kind, one, other = step
     if one == _NONE:
-        return DiffRow(kind, found[other] or NO_NAME, None, other, 0.0)
-    name = wanted[one] or NO_NAME
+        return DiffRow(kind, shape.found[other] or NO_NAME, None, other, 0.0)
+    name = shape.wanted[one] or NO_NAME
     if other == _NONE:
         return DiffRow(kind, name, one, None, 0.0)
-    return DiffRow(kind, name, one, other, table[one][other], changes)
+    return DiffRow(kind, name, one, other, shape.table[one][other], changes)
 
 
 def describe(rows: list[DiffRow]) -> str:
@@ -126,9 +109,9 @@ def describe(rows: list[DiffRow]) -> str:
     return "; ".join(lines[:_SHOWN]) + more
 
 
-@recalled
-def _plan(table: Table, width: int) -> Sequence[Step]:
+def _plan(shape: Shape) -> Sequence[Step]:
     """Return the kind of each row, and the indexes of its expected and its actual call, or -1."""
+    table, width = shape.table, len(shape.found)
     kinds: list[DiffKind] = ["missing"] * len(table)
     partner = _in_order(table, width)
     for one, other in enumerate(partner):

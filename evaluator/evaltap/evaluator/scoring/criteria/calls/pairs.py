@@ -5,49 +5,26 @@ fall into one block per tool, and nothing is computed across blocks.
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from functools import lru_cache
-from typing import Any, Final, Generic, TypeAlias, TypeVar, TypeVarTuple, Unpack
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any, Final
 
 import orjson
 
-from evaltap.evaluator.cases.outline import AnyCall, LazyCall
-from evaltap.evaluator.scoring.criteria.calls.alignment import align
-from evaltap.evaluator.scoring.criteria.calls.assignment import assign
-from evaltap.evaluator.scoring.criteria.calls.matching import match_left
+from evaltap.evaluator.cases.outline import AnyCall
+from evaltap.evaluator.scoring.criteria.calls.shape import (
+    OTHER_TOOL,
+    Name,
+    Once,
+    Shape,
+    Table,
+    places,
+    shape_of,
+)
 from evaltap.evaluator.scoring.criteria.calls.similarity import FEW, Similarity
 from evaltap.evaluator.scoring.criteria.calls.similarity_matrix import Rows, Value
 from evaltap.schemas.formats.criteria import ValueCriterion
 
-Name: TypeAlias = str | None
-Found = TypeVar("Found")
-Rest = TypeVarTuple("Rest")
-Table: TypeAlias = tuple[tuple[float, ...], ...]
-"""The similarity of each reference call (a row) with each actual call."""
-
-_SMALL: Final = 64  # cells of a table whose results are recalled
-_RECALLED: Final = 2048
-_EQUAL: Final = [[1.0]]
-
 NO_NAME: Final = "(no name)"
-OTHER_TOOL: Final = -1.0
-"""Stands for the similarity of calls to different tools, where 0 means different arguments."""
-
-
-class Once(Generic[Found]):
-    """A property that is computed at most once.
-
-    `functools.cached_property` does the same, but under Python 3.11 takes a lock, half a microsecond.
-    """
-
-    def __init__(self, compute: Callable[[Any], Found]) -> None:  # of the class that it stands in
-        self._compute = compute
-        self._name = compute.__name__
-        self.__doc__ = compute.__doc__
-
-    def __get__(self, owner: object, _: type) -> Found:
-        found = owner.__dict__[self._name] = self._compute(owner)
-        return found
 
 
 class CallSimilarity:
@@ -78,11 +55,6 @@ class CallSimilarity:
             return 0.0
         return self.of(name).pair(reference.get("arguments"), actual.get("arguments"))
 
-    def changes(self, reference: AnyCall, actual: AnyCall) -> list[tuple[str, Value, Value]]:
-        """Return the argument paths in which two calls to one tool differ."""
-        name = reference.get("name") or ""
-        return self.of(name).changes(reference.get("arguments"), actual.get("arguments"))
-
 
 class CallPairs:
     """The calls of a reference against the actual calls; each result is computed at most once, on demand.
@@ -100,18 +72,11 @@ class CallPairs:
         self._found = _names_and_bytes(actual)
         self.wanted_names = [name for name, _ in self._wanted]
         self.found_names = [name for name, _ in self._found]
-        self._proven = similarity.proves({*self.wanted_names, *self.found_names})
+        self._values: dict[tuple[Name, Hashable], Value] = {}
+        self._proven = similarity.proves(self.wanted_names) and similarity.proves(self.found_names)
         """Whether equal bytes prove that calls are alike: they have names, and no patterns are compared."""
         self.same = self._proven and self._wanted == self._found
         """Whether they prove that both sides are the same calls in the same order."""
-
-    def scores(self, chosen: Sequence[int]) -> list[float]:
-        """Return the similarity of each reference call with its chosen actual call; 0 without one."""
-        if self.same:
-            return [1.0] * len(chosen)
-        return [
-            row[other] if other >= 0 else 0.0 for row, other in zip(self.table, chosen, strict=True)
-        ]
 
     @Once
     def weights(self) -> Rows:
@@ -120,28 +85,23 @@ class CallPairs:
 
     @Once
     def assigned(self) -> list[int]:
-        """The actual call of each reference call, or -1: the greatest total, in any order.
-
-        Calls to one tool are paired even if their arguments have nothing in common.
-        """
-        if self.same:
-            return [*range(len(self.reference))]
-        chosen = [-1] * len(self.reference)
-        for wanted, found, block in self._blocks:
-            if len(wanted) == len(found) == 1:
-                chosen[wanted[0]] = found[0]
-                continue
-            for one, column in enumerate(assign(block)):
-                if column >= 0:
-                    chosen[wanted[one]] = found[column]
-        return chosen
+        """The actual call of each reference call, or -1: the greatest total, in any order."""
+        return [*range(len(self.reference))] if self.same else self.shape.assigned
 
     @Once
     def aligned(self) -> list[int]:
         """The actual call of each reference call, or -1: the greatest total, in order."""
-        if self.same:
-            return [*range(len(self.reference))]
-        return align(self.table, len(self.actual))
+        return [*range(len(self.reference))] if self.same else self.shape.aligned
+
+    @property
+    def assigned_total(self) -> float:
+        """The greatest total similarity, in any order."""
+        return float(len(self.reference)) if self.permuted else self.shape.assigned_total
+
+    @property
+    def aligned_total(self) -> float:
+        """The greatest total similarity, in order."""
+        return float(len(self.reference)) if self.same else self.shape.aligned_total
 
     @Once
     def permuted(self) -> bool:
@@ -149,83 +109,81 @@ class CallPairs:
         return len(self._wanted) == len(self._found) and self._includes(self._found, self._wanted)
 
     @Once
-    def assigned_total(self) -> float:
-        """The greatest total similarity, in any order."""
-        if self.permuted:
-            return float(len(self.reference))
-        return sum(self.scores(self.assigned))
+    def covers(self) -> bool:
+        """Whether each reference call equals a different actual call."""
+        return self.permuted or self._includes(self._found, self._wanted) or self.shape.covers
 
     @Once
-    def aligned_total(self) -> float:
-        """The greatest total similarity, in order."""
-        return sum(self.scores(self.aligned))
+    def covered(self) -> bool:
+        """Whether each actual call equals a different reference call."""
+        return self.permuted or self._includes(self._wanted, self._found) or self.shape.covered
+
+    @property
+    def follows(self) -> bool:
+        """Whether the reference is a subsequence of the actual calls."""
+        return self.same or self.shape.follows
+
+    @property
+    def equals(self) -> bool:
+        """Whether both sides are the same calls in the same order."""
+        return self.same or self.shape.equals
+
+    @Once
+    def shape(self) -> Shape:
+        """Which calls are alike, and how much."""
+        return shape_of(self.table, self.wanted_names, self.found_names)
 
     @Once
     def table(self) -> Table:
         """The similarity of each reference call (a row) with each actual call; OTHER_TOOL for other tools."""
         rows = [[OTHER_TOOL] * len(self.actual) for _ in self.reference]
-        for wanted, found, block in self._blocks:
-            if len(wanted) == len(found) == 1:
-                rows[wanted[0]][found[0]] = block[0][0]
-                continue
-            for one, scores in zip(wanted, block, strict=True):
-                row = rows[one]
-                for other, score in zip(found, scores, strict=True):
-                    row[other] = score
+        known = places(self.found_names)
+        for name, ones in places(self.wanted_names).items():
+            if others := known.get(name):
+                self._fill(rows, self.similarity.of(name), ones, others)
         return tuple(map(tuple, rows))
 
-    @Once
-    def covers(self) -> bool:
-        """Whether each reference call equals a different actual call."""
-        if self.permuted or self._includes(self._found, self._wanted):
-            return True
-        for wanted, found, block in self._blocks:
-            if len(wanted) == 1:
-                if 1 not in block[0]:
-                    return False
-                continue
-            edges = [[place for place, score in enumerate(row) if score == 1] for row in block]
-            if match_left(len(wanted), len(found), edges.__getitem__).uncovered_left:
-                return False
-        return sum(len(wanted) for wanted, _, _ in self._blocks) == len(self.reference)
-
-    @Once
-    def covered(self) -> bool:
-        """Whether each actual call equals a different reference call."""
-        if self.permuted or self._includes(self._wanted, self._found):
-            return True
-        for wanted, found, block in self._blocks:
-            if len(found) == 1:
-                if [1] not in block:
-                    return False
-                continue
-            edges = [
-                [one for one, row in enumerate(block) if row[place] == 1]
-                for place in range(len(found))
-            ]
-            if match_left(len(found), len(wanted), edges.__getitem__).uncovered_left:
-                return False
-        return sum(len(found) for _, found, _ in self._blocks) == len(self.actual)
-
-    @Once
-    def follows(self) -> bool:
-        """Whether the reference is a subsequence of the actual calls."""
-        left = iter(range(len(self.actual)))
-        for one in range(len(self.reference)):
-            for other in left:
-                if self._alike(one, other):
-                    break
+    def _fill(
+        self, rows: Rows, similarity: Similarity, ones: Sequence[int], others: Sequence[int]
+    ) -> None:
+        """Set the similarities of calls to one tool."""
+        proven, wanted_keys, found_keys = similarity.same_bytes_are_alike, self._wanted, self._found
+        if len(ones) * len(others) > FEW:
+            keys = {*map(wanted_keys.__getitem__, ones), *map(found_keys.__getitem__, others)}
+            if proven and len(keys) == 1:
+                block: Rows = [[1.0] * len(others)] * len(ones)
             else:
-                return False
-        return True
+                wanted = [self._arguments(wanted_keys[one], self.reference[one]) for one in ones]
+                found = [self._arguments(found_keys[other], self.actual[other]) for other in others]
+                block = similarity.matrix(wanted, found)
+            for one, scores in zip(ones, block, strict=True):
+                row = rows[one]
+                for other, score in zip(others, scores, strict=True):
+                    row[other] = score
+            return
+        for one in ones:
+            key, row = wanted_keys[one], rows[one]
+            for other in others:
+                if proven and key == found_keys[other]:
+                    row[other] = 1.0
+                else:
+                    row[other] = similarity.compare(
+                        self._arguments(key, self.reference[one]),
+                        self._arguments(found_keys[other], self.actual[other]),
+                    )
 
-    @Once
-    def equals(self) -> bool:
-        """Whether both sides are the same calls in the same order."""
-        count = len(self.reference)
-        return self.same or (
-            count == len(self.actual) and all(map(self._alike, range(count), range(count)))
+    def changes(self, one: int, other: int) -> list[tuple[str, Value, Value]]:
+        """Return the argument paths in which a reference call and an actual call to its tool differ."""
+        return self.similarity.of(self.wanted_names[one] or "").changes(
+            self._arguments(self._wanted[one], self.reference[one]),
+            self._arguments(self._found[other], self.actual[other]),
         )
+
+    def _arguments(self, key: tuple[Name, Hashable], call: AnyCall) -> Value:
+        """Return the arguments of a call; those with the same bytes are decoded once."""
+        if key not in self._values:
+            self._values[key] = call.get("arguments")
+        return self._values[key]
 
     def _includes(self, calls: Sequence[Hashable], some: Sequence[Hashable]) -> bool:
         """Return whether equal bytes prove that each of some calls equals a different one of the calls."""
@@ -236,66 +194,10 @@ class CallPairs:
             return False
         return len(distinct) == len(some) or not Counter(some) - Counter(calls)
 
-    def _alike(self, one: int, other: int) -> bool:
-        """Return whether a reference call equals an actual call."""
-        wanted, found = self._wanted[one], self._found[other]
-        if wanted[0] != found[0]:
-            return False
-        return (self._proven and wanted == found) or self.table[one][other] == 1
-
-    @Once
-    def _blocks(self) -> list[tuple[list[int], list[int], Rows]]:
-        """For each tool that both sides call: the indexes of its calls, and their similarity."""
-        known, blocks = _places(self.found_names), []
-        for name, ones in _places(self.wanted_names).items():
-            others = known.get(name)
-            if others is None:
-                continue
-            proven = self._proven and len(ones) == len(others) == 1
-            if proven and self._wanted[ones[0]] == self._found[others[0]]:
-                blocks.append((ones, others, _EQUAL))
-            else:
-                blocks.append((ones, others, self._block(name, ones, others)))
-        return blocks
-
-    def _block(self, name: str, ones: Sequence[int], others: Sequence[int]) -> Rows:
-        similarity = self.similarity.of(name)
-        proven = similarity.same_bytes_are_alike
-        wanted, found = [self._wanted[one] for one in ones], [self._found[one] for one in others]
-        if proven and wanted == found and wanted.count(wanted[0]) == len(wanted):
-            return [[1.0] * len(others) for _ in ones]
-        # Values with the same bytes are decoded once.
-        calls = dict(zip(wanted, (self.reference[one] for one in ones), strict=True))
-        calls |= zip(found, (self.actual[other] for other in others), strict=True)
-        known = {key: call.get("arguments") for key, call in calls.items()}
-        if len(ones) * len(others) > FEW:
-            return similarity.matrix([known[key] for key in wanted], [known[key] for key in found])
-        compare = similarity.compare
-        return [
-            [
-                1.0 if proven and one == other else compare(known[one], known[other])
-                for other in found
-            ]
-            for one in wanted
-        ]
-
-
-def recalled(
-    compute: Callable[[Table, Unpack[Rest]], Found],
-) -> Callable[[Table, Unpack[Rest]], Found]:
-    """Recall the results of a function of small tables: the same few recur in most turns."""
-    recall = lru_cache(maxsize=_RECALLED)(compute)
-
-    def found(table: Table, *rest: *Rest) -> Found:
-        cells = len(table) * len(table[0]) if table else 0
-        return recall(table, *rest) if 0 < cells <= _SMALL else compute(table, *rest)
-
-    return found
-
 
 def _names_and_bytes(calls: Sequence[AnyCall]) -> list[tuple[Name, Hashable]]:
     return [
-        (call.name, bytes(call.arguments)) if isinstance(call, LazyCall) else _of_decoded(call)
+        _of_decoded(call) if isinstance(call, dict) else (call.name, bytes(call.arguments))
         for call in calls
     ]
 
@@ -305,11 +207,3 @@ def _of_decoded(call: dict[str, Any]) -> tuple[Name, Hashable]:
         return call.get("name"), orjson.dumps(call.get("arguments"))
     except orjson.JSONEncodeError:  # such as an integer beyond 64 bits
         return call.get("name"), object()
-
-
-def _places(names: Sequence[Name]) -> dict[str, list[int]]:
-    places: dict[str, list[int]] = {}
-    for place, name in enumerate(names):
-        if name:
-            places.setdefault(name, []).append(place)
-    return places

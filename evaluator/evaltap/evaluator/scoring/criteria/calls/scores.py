@@ -7,17 +7,12 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from evaltap.evaluator.cases.outline import AnyCall, LazyCall
+from evaltap.evaluator.cases.outline import AnyCall
 from evaltap.evaluator.scoring.contract.context import RubricVerdict
 from evaltap.evaluator.scoring.contract.turn_evaluator import Finding
 from evaltap.evaluator.scoring.criteria.calls.alignment import Costs, Edit, edit_script
-from evaltap.evaluator.scoring.criteria.calls.pairs import (
-    NO_NAME,
-    OTHER_TOOL,
-    CallPairs,
-    Table,
-    recalled,
-)
+from evaltap.evaluator.scoring.criteria.calls.pairs import NO_NAME, CallPairs
+from evaltap.evaluator.scoring.criteria.calls.shape import OTHER_TOOL, Shape
 from evaltap.evaluator.scoring.criteria.calls.similarity import Similarity
 from evaltap.schemas.text import counted
 
@@ -47,30 +42,26 @@ def _shares(total: float, n: int, m: int) -> Shares:
     return Shares(Finding(precision, reason), Finding(recall, reason), Finding(f1, reason))
 
 
-def edit_similarity(
-    pairs: CallPairs, costs: Costs, substitute: float
-) -> tuple[float, Sequence[Edit]]:
-    """Return 1 - cost / longer length, not below 0, and the cheapest edit script."""
+def edit_similarity(pairs: CallPairs, costs: Costs, substitute: float) -> Finding:
+    """Return 1 - cost / longer length, not below 0, with the cheapest edit script as the reason."""
     if pairs.equals:
-        return 1.0, []
-    return _edited(pairs.table, len(pairs.actual), costs, substitute)
+        return Finding(1.0)
+    return pairs.shape.recall(_edited, costs, substitute)
 
 
-@recalled
-def _edited(
-    table: Table, width: int, costs: Costs, substitute: float
-) -> tuple[float, Sequence[Edit]]:
-    longer = max(width, len(table))
-    steps = [[substitute if score == OTHER_TOOL else 1.0 - score for score in row] for row in table]
+def _edited(shape: Shape, costs: Costs, substitute: float) -> Finding:
+    width, longer = len(shape.found), max(len(shape.found), len(shape.wanted))
+    steps = [
+        [substitute if score == OTHER_TOOL else 1.0 - score for score in row] for row in shape.table
+    ]
     script = edit_script(steps, width, costs)
     cost = sum(edit.cost for edit in script)
-    return (max(0.0, 1 - cost / longer) if longer else 1.0), script
+    return Finding(max(0.0, 1 - cost / longer) if longer else 1.0, _described(script, shape))
 
 
-def describe_script(script: Sequence[Edit], pairs: CallPairs) -> str:
+def _described(script: Sequence[Edit], shape: Shape) -> str:
     """Return an edit script as one line, without the unchanged calls."""
-
-    wanted, found = pairs.wanted_names, pairs.found_names
+    wanted, found = shape.wanted, shape.found
     steps = []
     for kind, one, other, cost in script:
         if kind == "delete":
@@ -91,7 +82,8 @@ def argument_score(pairs: CallPairs) -> Finding:
     """
     by_tool: dict[str, list[float]] = {}
     chosen = pairs.assigned
-    for name, other, score in zip(pairs.wanted_names, chosen, pairs.scores(chosen), strict=True):
+    similar = [1.0] * len(chosen) if pairs.same else pairs.shape.scores(chosen)
+    for name, other, score in zip(pairs.wanted_names, chosen, similar, strict=True):
         if other >= 0:
             by_tool.setdefault(name or "", []).append(score)
     scores = [score for tool in by_tool.values() for score in tool]
@@ -135,7 +127,7 @@ def result_score(pairs: CallPairs, results: Similarity, *, ordered: bool) -> Fin
 
 def _same_results(one: AnyCall, other: AnyCall) -> bool:
     """Return whether equal bytes prove that two calls, not decoded yet, have the same result."""
-    if not isinstance(one, LazyCall) or not isinstance(other, LazyCall):
+    if isinstance(one, dict) or isinstance(other, dict):
         return False
     result = bytes(one.result)
     return result == bytes(other.result) and result not in (b"", b"null")

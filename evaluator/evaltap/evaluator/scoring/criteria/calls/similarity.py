@@ -43,6 +43,7 @@ class Similarity:
         self.ignores_values = mode == "ignore"
         self._counts_missing = mode != "subset"
         self._counts_extra = mode != "superset"
+        self._counts_all = self._counts_missing and self._counts_extra
 
     def pair(self, reference: Value, actual: Value) -> float:
         """Return the similarity of two values; exactly 1 if and only if no compared part differs."""
@@ -90,6 +91,8 @@ class Similarity:
         return 1.0 if node.equal(reference, actual) else 0.0
 
     def _object_score(self, node: Comparison, reference: Object, actual: Object) -> float:
+        if node.plain and not node.parts and (node is not self._root or self._counts_all):
+            return self._plain_score(node.default, reference, actual)
         total = score = 0.0
         part, own = node.default, node.parts
         for key in {**reference, **actual}:
@@ -103,8 +106,6 @@ class Similarity:
                 kind = type(one)
                 if kind in PLAIN and kind is type(other) and part.plain:  # most values
                     alike = 1.0 if one == other else VETO if part.required else 0.0
-                elif kind is dict and type(other) is dict and not part.whole and not part.required:
-                    alike = self._object_score(part, one, other)
                 else:
                     alike = self._score(part, one, other)
                 score += part.weight * alike
@@ -116,6 +117,24 @@ class Similarity:
         if score != score or score == VETO:
             return VETO
         return score / total if total else 1.0
+
+    def _plain_score(self, part: Comparison, reference: Object, actual: Object) -> float:
+        """Return the share of keys with equal values, where no rule applies."""
+        score, keys = 0.0, len(actual)
+        for key, one in reference.items():
+            if key not in actual:
+                keys += 1
+                continue
+            other = actual[key]
+            kind = type(one)
+            if kind in PLAIN and kind is type(other):  # most values
+                if one == other:
+                    score += 1.0
+            elif kind is dict and type(other) is dict:
+                score += self._plain_score(part, one, other)
+            elif part.equal(one, other):
+                score += 1.0
+        return score / keys if keys else 1.0
 
     def _list_score(self, node: Comparison, reference: list[Value], actual: list[Value]) -> float:
         longer = max(len(reference), len(actual))
@@ -141,15 +160,17 @@ class Similarity:
             return [] if same else [(path, reference, actual)]
         found: list[tuple[str, Value, Value]] = []
         for key in (*sorted(reference), *sorted(actual.keys() - reference.keys())):
-            part = node.part(key)
+            one, other, part = reference.get(key, ...), actual.get(key, ...), node.part(key)
+            if type(one) is str and one == other and part.plain:  # most values
+                continue
             weightless = not part.weight and not part.required
             if part.ignore or weightless or not self._counts(node, key in reference, key in actual):
                 continue
             inner = f"{path}.{key}" if path else key
-            if key in reference and key in actual:
-                found += self._changes(part, inner, reference[key], actual[key])
+            if one is ... or other is ...:
+                found.append((inner, one, other))
             else:
-                found.append((inner, reference.get(key, ...), actual.get(key, ...)))
+                found += self._changes(part, inner, one, other)
         return found
 
 
