@@ -10,7 +10,7 @@ from evaltap.evaluator.analysis.filters.language import parse_filter
 from evaltap.evaluator.analysis.filters.listing import list_page
 from evaltap.evaluator.analysis.summaries.summaries import catch_up
 from evaltap.evaluator.reports.case import find_case, read_case
-from evaltap.evaluator.reports.summary import check_run
+from evaltap.evaluator.reports.scope import check_run
 from evaltap.evaluator.store.remote.client import open_to_read, selected
 
 _ALL: Final = 2**31

@@ -26,7 +26,8 @@ from evaltap.evaluator.reports.model import redacted
 from evaltap.evaluator.reports.rates import print_rates
 from evaltap.evaluator.reports.reader import read_report
 from evaltap.evaluator.reports.repeats import print_pass_k, read_pass_k
-from evaltap.evaluator.reports.summary import check_run, summarise
+from evaltap.evaluator.reports.scope import check_run
+from evaltap.evaluator.reports.summary import summarise
 from evaltap.evaluator.reports.text import TraceUrl
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from evaltap.evaluator.cases.identity import CaseKey, case_identity, is_sampled
 from evaltap.evaluator.cases.text import one_line
-from evaltap.evaluator.reports.summary import ReportedScores
+from evaltap.evaluator.reports.scope import ReportedScores
 from evaltap.evaluator.reports.usage import TurnUse, turn_uses
 from evaltap.evaluator.store.database import sql
 from evaltap.schemas.errors import FormatError

@@ -32,16 +32,8 @@ from evaltap.evaluator.reports.model import (
     case_status,
     reason_groups,
 )
-from evaltap.evaluator.reports.summary import (
-    Difference,
-    ReportedScores,
-    Summary,
-    check_run,
-    metric_places,
-    score_scope,
-    summarise,
-    these_cases,
-)
+from evaltap.evaluator.reports.scope import ReportedScores, check_run, score_scope, these_cases
+from evaltap.evaluator.reports.summary import Difference, Summary, metric_places, summarise
 from evaltap.evaluator.reports.text import difference_lines, sampled_line, summary_notes
 from evaltap.evaluator.reports.usage import (
     TurnUse,

@@ -19,7 +19,7 @@ from evaltap.evaluator.analysis.stats.rate import (
     pass_hat_k_unbiased,
 )
 from evaltap.evaluator.reports.safe_text import visible
-from evaltap.evaluator.reports.summary import score_scope
+from evaltap.evaluator.reports.scope import score_scope
 from evaltap.evaluator.store.database import sql
 from evaltap.evaluator.store.queries import StoreReader
 

@@ -1,7 +1,6 @@
 """A summary of scores, read from the store as plain data."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Final
 
@@ -11,7 +10,6 @@ from evaltap.evaluator.analysis.estimates.turns import choose_turns
 from evaltap.evaluator.analysis.filters.listing import repeated_ids
 from evaltap.evaluator.analysis.stats.estimate import Cell, Profile, estimate, estimate_items
 from evaltap.evaluator.analysis.stats.rate import Rate
-from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.reports.exit_status import (
     BELOW_THE_BAR,
     INCOMPLETE,
@@ -19,78 +17,15 @@ from evaltap.evaluator.reports.exit_status import (
     FailOn,
     GuardFinding,
 )
+from evaltap.evaluator.reports.scope import score_scope
 from evaltap.evaluator.reports.wording import RubricReason, readable, with_rubrics
 from evaltap.evaluator.store.queries import (
-    Parameters,
     Row,
     Rows,
     Scratch,
     StoreReader,
-    newest_of,
 )
-from evaltap.schemas.errors import InputError
 from evaltap.schemas.text import counted
-
-
-def check_run(store: StoreReader, run_id: str) -> None:
-    """Raise InputError if there is no such run."""
-    known = store.column("SELECT run_id FROM runs ORDER BY started_at")
-    if run_id not in known:
-        raise InputError(
-            f"no run {run_id!r}; expected one of: {', '.join(known) or 'none, there are no runs'}"
-        )
-
-
-def score_scope(
-    store: StoreReader, run_id: str | None, digests: Sequence[str] = ()
-) -> tuple[str, dict[str, object]]:
-    """Return `FROM … WHERE …` over the scores of a run or the latest ones, and its parameters.
-
-    A live run continues with cases that grow: only the score of a case's last revision counts.  A gate's run
-    may contain answers that were revised: they do not count.  `digests` restricts the scores to metric
-    versions.
-    """
-    parameters: dict[str, object] = {"digests": list(digests)} if digests else {}
-    wanted = "metric_digest IN $digests::VARCHAR[]" if digests else "TRUE"
-    if run_id is None:
-        key = "app_name, eval_set_id, eval_id, metric_name"
-        newest = newest_of("scores", key, "revision DESC, scored_at DESC")
-        return f"FROM {newest} WHERE {wanted}", parameters
-    scope = f"FROM scores WHERE run_id = $run_id AND {wanted}"
-    parameters["run_id"] = run_id
-    if store.rows("SELECT 1 FROM gate_results WHERE run_id = ? LIMIT 1", [run_id]):
-        mended = (
-            "ANTI JOIN mended_attempts USING (run_id, app_name, eval_set_id, eval_id, revision)"
-        )
-        return f"FROM (FROM scores {mended}) WHERE run_id = $run_id AND {wanted}", parameters
-    if store.rows("SELECT 1 FROM runs WHERE run_id = ? AND kind = 'live'", [run_id]):
-        last = (
-            "QUALIFY rank() OVER (PARTITION BY app_name, eval_set_id, eval_id, metric_name"
-            " ORDER BY revision DESC) = 1"
-        )
-        scope = f"FROM (SELECT * {scope} {last}) WHERE TRUE"
-    return scope, parameters
-
-
-@dataclass(frozen=True, slots=True)
-class ReportedScores:
-    """The scores that a report is about, and the cases that it shows in full, as tables of a reader."""
-
-    store: StoreReader
-    scores: Scratch
-    cases: Scratch
-
-    def rows(self, query: str, parameters: Parameters = None) -> Rows:
-        """Return the rows of a query that names the tables `{scores}` and `{cases}`."""
-        return self.store.rows(query.format(scores=self.scores, cases=self.cases), parameters)
-
-
-def these_cases(store: StoreReader, keys: Iterable[CaseKey]) -> AbstractContextManager[Scratch]:
-    """Return a table of cases."""
-    return store.scratch(
-        "SELECT app_name, eval_set_id, eval_id FROM scores LIMIT 0", rows=list(keys)
-    )
-
 
 WORST_CASES = 10
 

@@ -10,7 +10,7 @@ from evaltap.evaluator.cases.costs import cost_of
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.turn import FAILED_RUNS
 from evaltap.evaluator.reports.model import Usage
-from evaltap.evaluator.reports.summary import ReportedScores
+from evaltap.evaluator.reports.scope import ReportedScores
 from evaltap.evaluator.store.database import sql
 from evaltap.schemas.formats.case import CaseData
 

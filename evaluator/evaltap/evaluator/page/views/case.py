@@ -25,7 +25,7 @@ from evaltap.evaluator.reports.html.case import (
 )
 from evaltap.evaluator.reports.model import CaseReport, Cell, Limits
 from evaltap.evaluator.reports.reader import landed_data, read_case
-from evaltap.evaluator.reports.summary import these_cases
+from evaltap.evaluator.reports.scope import these_cases
 from evaltap.evaluator.scoring.contract.evaluator import Registry
 from evaltap.evaluator.store.queries import Record, StoreReader
 

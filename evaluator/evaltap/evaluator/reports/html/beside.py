@@ -19,7 +19,7 @@ from evaltap.evaluator.reports.diff_lines import SIGNS, Argument, Differing, Dif
 from evaltap.evaluator.reports.evidence import compared_calls, made_calls
 from evaltap.evaluator.reports.model import Call, Limits
 from evaltap.evaluator.reports.reader import landed_data
-from evaltap.evaluator.reports.summary import these_cases
+from evaltap.evaluator.reports.scope import these_cases
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.text import counted
