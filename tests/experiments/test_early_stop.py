@@ -7,6 +7,8 @@ import pytest
 from evaltap.experiments.early_stop import Until, bounds, parse_until
 from evaltap.schemas.errors import InputError
 
+SETS = 1000
+
 
 @pytest.mark.parametrize(
     ("text", "until"),
@@ -62,6 +64,6 @@ def wrong_decisions(rates: list[float], target: float, rounds: int, sets: int, s
     ],
 )
 def test_a_decision_is_wrong_at_most_as_often_as_promised(rates: list[float]) -> None:
-    wrong = wrong_decisions(rates, 0.9, rounds=60, sets=2000, seed=7)
+    wrong = wrong_decisions(rates, 0.9, rounds=60, sets=SETS, seed=7)
 
-    assert wrong <= 0.05 * 2000 + 3 * (0.05 * 0.95 * 2000) ** 0.5
+    assert wrong <= 0.05 * SETS + 3 * (0.05 * 0.95 * SETS) ** 0.5

@@ -375,7 +375,7 @@ def test_ctrl_c_ends_in_order_and_says_how_to_go_on(tmp_path: Path) -> None:
 @pytest.mark.chaos
 @pytest.mark.timeout(1200)
 def test_killed_at_any_moment_and_resumed_each_unit_is_there_once(tmp_path: Path) -> None:
-    cases, runs, concurrency, kills = 60, 5, 8, 25
+    cases, runs, concurrency, kills = 60, 5, 8, 15
     slow_set(tmp_path, cases, 0.05)
     options = ("--runs", str(runs), "--concurrency", str(concurrency))
     for number in range(kills):

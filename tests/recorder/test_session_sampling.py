@@ -24,7 +24,7 @@ from evaltap.recorder.sampling.sampler import position
 from evaltap.recorder.sampling.sessions import SessionSampler
 from support.builders.cases import make_case, make_turn
 
-TURNS = int(os.environ.get("EVALTAP_TEST_TURNS", "200000"))
+TURNS = int(os.environ.get("EVALTAP_TEST_TURNS", "100000"))
 
 ERRORS = {"name": "errors", "keep": 1, "error": True}
 THUMBS = {"name": "thumbs", "keep": 1, "negativeFeedback": True}
