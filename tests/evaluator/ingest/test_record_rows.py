@@ -7,16 +7,14 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import structs
+from msgspec import Raw
 
 from evaltap.evaluator.ingest.landing import reading
 from evaltap.evaluator.ingest.landing.record_fields import holds_no_surprise
-from evaltap.evaluator.ingest.landing.row_types import LandedTurn
+from evaltap.evaluator.ingest.landing.turns import LandedTurn
 from evaltap.schemas.wire.envelope import open_envelope
 from evaltap.schemas.wire.record import TYPES, RecordError, WireRecord, encode_case
 from support.builders.cases import NOON, make_case, make_tool, make_turn
-
-JSON_COLUMNS = ("actual_json", "expected_json", "capture", "arguments", "result", "case_json")
 
 
 def with_value(record: WireRecord, value: bytes) -> WireRecord:
@@ -42,12 +40,13 @@ def told(read: object) -> object:
     if isinstance(read, RecordError):
         return read.reason
     assert isinstance(read, LandedTurn)
-    found = [structs.asdict(row) for row in (read.turn, *read.calls, read.case)]
-    for row in found:
-        for name in JSON_COLUMNS:
-            if row.get(name) is not None:
-                row[name] = orjson.loads(row[name])
-    return read.key, found
+    header = orjson.loads(read.fields.header_json)
+    return read.origin, header, [[value_of(one) for one in row] for row in (read.row, *read.calls)]
+
+
+def value_of(field: object) -> object:
+    """Return what a field of a row holds; of JSON, not how it is written."""
+    return ("JSON", orjson.loads(bytes(field))) if isinstance(field, Raw) else field
 
 
 def as_a_whole(record: WireRecord, monkeypatch: pytest.MonkeyPatch) -> object:

@@ -119,10 +119,14 @@ class CaseFields(NamedTuple):
     session: SessionFields
     source: SourceFields
     turn: TurnFields
-    actual_json: str
-    expected_json: str | None
-    header_json: str
-    """The case without its turns."""
+    actual: Raw
+    expected: Raw | None
+    header: Any  # a struct or Raw: what msgspec writes as the case without its turns
+
+    @property
+    def header_json(self) -> str:
+        """The case without its turns."""
+        return _encode(self.header).decode()
 
 
 _Parts: Final[Any] = msgspec.defstruct(
@@ -184,7 +188,6 @@ def _case_fields(value: bytes) -> CaseFields | None:
     source = (_source.decode(parts.source) if parts.source else None) or _NO_SOURCE
     if not eval_id or not turn.invocation_id or (source.revision or 0) < 0:
         return None
-    reference = json_text(expected[0]) if expected else None
     eval_set_id = _text.decode(parts.evalSetId) if parts.evalSetId else None
     parts.actualConversation = parts.conversation = None
     parts.evalSetId = NOTHING
@@ -195,16 +198,15 @@ def _case_fields(value: bytes) -> CaseFields | None:
         (_session.decode(parts.sessionInput) if parts.sessionInput else None) or _NO_SESSION,
         source,
         turn,
-        str(actual[0], "utf-8"),
-        reference,
-        _encode(parts).decode(),
+        actual[0],
+        known(expected[0]) if expected else None,
+        parts,
     )
 
 
-def json_text(part: Raw) -> str | None:
-    """Return a part of a record as text; None if it is null or missing."""
-    text = str(part, "utf-8")
-    return None if text in ("", "null") else text
+def known(part: Raw) -> Raw | None:
+    """Return a part of a record; None if it is null or missing."""
+    return None if len(part) == 0 or (len(part) == 4 and bytes(part) == b"null") else part
 
 
 def holds_no_surprise(value: bytes) -> bool:

@@ -1,0 +1,163 @@
+"""A turn of a record as rows of `turns` and `tool_calls`.
+
+Rows are made at once, while the decoded record is in the processor's cache, and are tuples: there are five of
+them a turn, and a tuple takes a third of the time of an object.
+"""
+
+from datetime import UTC, datetime
+from typing import Final
+
+from msgspec import Raw, Struct
+
+from evaltap.evaluator.cases.costs import MARK, ModelUsage, computed_cost
+from evaltap.evaluator.cases.identity import CaseKey
+from evaltap.evaluator.ingest.landing.record_fields import (
+    CaseFields,
+    ErrorFields,
+    TelemetryFields,
+    known,
+)
+from evaltap.evaluator.store.queries import Row
+
+LARGEST_WHOLE: Final = (1 << 63) - 1
+LARGEST_REVISION: Final = 100_000
+"""Far beyond any real turn; the sum over a case's turns must fit its column."""
+
+
+class TurnOrigin(Struct, frozen=True, gc=False):
+    """Names the turn of a record, and its producer."""
+
+    key: CaseKey
+    invocation_id: str
+    revision: int
+    event_id: str
+    producer_id: str
+    seq: int
+
+
+class LandedTurn(Struct, frozen=True, gc=False):
+    """A turn as rows, which replace its case data."""
+
+    origin: TurnOrigin
+    fields: CaseFields
+    started_at: datetime | None
+    row: Row
+    """The columns of `turns` in their order, without those that only the lander knows."""
+    calls: list[Row]
+    """The columns of `tool_calls` in their order, for each call."""
+    line: bytes | None
+    """The record's value, if it has an outline."""
+
+    def landed(self, seq: int, now: datetime) -> Row:
+        """Return the row of `turns`, with its place in the order of landing and the time."""
+        return *self.row[:_LANDED], seq, now, *self.row[_LANDED:]
+
+
+def landed_turn(origin: TurnOrigin, fields: CaseFields, line: bytes | None) -> LandedTurn:
+    """Return the turn of a record; raise ValueError for a number that does not fit its column."""
+    turn, source = fields.turn, fields.source
+    telemetry = turn.telemetry or _NO_TELEMETRY
+    error = telemetry.error or _NO_ERROR
+    cost, capture = _cost_and_capture(telemetry, turn.capture)
+    started_at = _time(turn.creation_timestamp)
+    named = (*origin.key, origin.invocation_id, _checked(origin.revision, LARGEST_REVISION))
+    tools = turn.tools or ()
+    row = (
+        *named,
+        started_at,
+        telemetry.status,
+        turn.user_content.content if turn.user_content else None,
+        turn.final_response.content if turn.final_response else None,
+        len(tools),
+        telemetry.models,
+        _whole(telemetry.input_tokens),
+        _whole(telemetry.output_tokens),
+        cost,
+        telemetry.latency_ms,
+        error.type,
+        error.message,
+        telemetry.trace_id,
+        telemetry.root_span_id,
+        source.close_reason,
+        capture,
+        fields.actual,
+        fields.expected,
+        origin.event_id,
+        origin.producer_id,
+        origin.seq,
+        source.sampling_reason,
+        source.inclusion_probability,
+        source.agent_name or next(iter(telemetry.agents or ()), None),
+        source.version,
+        source.environment,
+        source.tags,
+        source.run,
+    )
+    calls = [
+        (
+            *named,
+            index,
+            call.id,
+            call.name,
+            call.agent,
+            call.parent_id,
+            known(call.arguments),
+            known(call.result),
+            call.error.type if call.error else None,
+            call.error.message if call.error else None,
+            _time(call.start_time),
+            call.duration_ms,
+        )
+        for index, call in enumerate(tools)
+        if call is not None
+    ]
+    return LandedTurn(origin, fields, started_at, row, calls, line)
+
+
+def _cost_and_capture(telemetry: TelemetryFields, raw: Raw) -> tuple[float | None, str | None]:
+    """Return the cost of a turn and its `capture`, which marks a cost that was computed from prices."""
+    capture = None if known(raw) is None or raw == _NO_CAPTURE else str(raw, "utf-8")
+    if telemetry.cost_usd is not None or not telemetry.models:
+        return telemetry.cost_usd, capture
+    usage = [
+        ModelUsage(
+            one.model,
+            one.input_tokens,
+            one.output_tokens,
+            one.cached_tokens,
+            one.cache_write_tokens,
+        )
+        for one in telemetry.usage or ()
+    ]
+    cost = computed_cost(usage, telemetry.models, telemetry.input_tokens, telemetry.output_tokens)
+    if cost is None:
+        return None, capture
+    return cost, f"{{{MARK}}}" if capture is None else f"{capture.rstrip()[:-1]},{MARK}}}"
+
+
+_LANDED: Final = 26
+"""The place of `landed_seq` and `landed_at` in the columns of `turns`."""
+_NO_TELEMETRY: Final = TelemetryFields()
+_NO_ERROR: Final = ErrorFields()
+_NO_CAPTURE: Final = Raw(b"{}")
+
+
+def _checked(value: int, largest: int) -> int:
+    """Return the number if it fits its column; raise ValueError otherwise."""
+    if abs(value) > largest:
+        raise ValueError(f"{value} is beyond {largest}")
+    return value
+
+
+def _whole(value: int | None) -> int | None:
+    return None if value is None else _checked(value, LARGEST_WHOLE)
+
+
+def _time(seconds: float | None) -> datetime | None:
+    """Return Unix seconds as a UTC time; None for a time outside the calendar's range."""
+    if not seconds:
+        return None
+    try:
+        return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None)
+    except (ValueError, OverflowError, OSError):
+        return None
