@@ -301,9 +301,9 @@ class Lander:
             return False
         begins = known is None
         if known is None:
-            known = self._known[key] = _Known(landed.fields.header_json)
+            known = self._known[key] = _Known(landed.case.header_json)
         known.turns[name] = revision
-        probability = landed.fields.source.inclusion_probability
+        probability = landed.case.source.inclusion_probability
         known.inclusion_probability = max(
             known.inclusion_probability, 1.0 if probability is None else probability
         )
@@ -358,7 +358,7 @@ class Lander:
 
     def _case_row(self, landed: LandedTurn, now: datetime) -> CaseRow:
         """Return the row of a case, of which this is the last turn that landed."""
-        known, fields = self._known[landed.origin.key], landed.fields
+        known, fields = self._known[landed.origin.key], landed.case
         source = fields.source
         return CaseRow(
             *landed.origin.key,

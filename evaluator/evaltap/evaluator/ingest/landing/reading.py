@@ -11,6 +11,7 @@ from msgspec import Raw
 from evaltap.evaluator.cases.outline import lazy_case
 from evaltap.evaluator.ingest.landing.record_fields import (
     CaseFields,
+    TurnFields,
     case_fields,
     holds_no_surprise,
 )
@@ -50,7 +51,7 @@ def read_record(record: WireRecord) -> LandedTurn | Manifest | Feedback | Record
         if line is not None and holds_no_surprise(line):
             fields = case_fields(line)
             if fields is not None:
-                return landed_turn(_origin(opened, fields), fields, line)
+                return landed_turn(_origin(opened, *fields), *fields, line)
         return _read_whole(opened, line)
     except RecordError as error:
         return error
@@ -61,12 +62,12 @@ def read_record(record: WireRecord) -> LandedTurn | Manifest | Feedback | Record
         return RecordError(Reason.INVALID_CASE, f"cannot be stored: {error}")
 
 
-def _origin(opened: Envelope, fields: CaseFields) -> TurnOrigin:
-    app, eval_id = fields.session.app_name or "", fields.eval_id
-    recording = recording_name(fields.source.version, fields.source.run)
-    eval_set_id = in_recording(fields.eval_set_id, eval_id, recording)
-    revision = 1 if fields.source.revision is None else fields.source.revision
-    named = (app, eval_set_id, eval_id, fields.turn.invocation_id, revision)
+def _origin(opened: Envelope, case: CaseFields, turn: TurnFields) -> TurnOrigin:
+    app, eval_id, source = case.session.app_name or "", case.eval_id, case.source
+    recording = recording_name(source.version, source.run)
+    eval_set_id = in_recording(case.eval_set_id, eval_id, recording)
+    revision = 1 if source.revision is None else source.revision
+    named = (app, eval_set_id, eval_id, turn.invocation_id, revision)
     return TurnOrigin(named[:3], *named[3:], digest_of(*named), *producer_of(opened))
 
 
@@ -88,4 +89,5 @@ def _read_whole(opened: Envelope, line: bytes | None) -> LandedTurn | Manifest |
         decoded.producer_id,
         decoded.seq,
     )
-    return landed_turn(origin, fields._replace(header=Raw(orjson.dumps(header))), line)
+    found, turn = fields
+    return landed_turn(origin, found._replace(header=Raw(orjson.dumps(header))), turn, line)

@@ -4,8 +4,9 @@ Rows are made at once, while the decoded record is in the processor's cache, and
 them a turn, and a tuple takes a third of the time of an object.
 """
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Raw, Struct
 
@@ -15,6 +16,7 @@ from evaltap.evaluator.ingest.landing.record_fields import (
     CaseFields,
     ErrorFields,
     TelemetryFields,
+    TurnFields,
     known,
 )
 from evaltap.evaluator.store.queries import Row
@@ -39,30 +41,33 @@ class LandedTurn(Struct, frozen=True, gc=False):
     """A turn as rows, which replace its case data."""
 
     origin: TurnOrigin
-    fields: CaseFields
+    case: CaseFields
     started_at: datetime | None
-    row: Row
-    """The columns of `turns` in their order, without those that only the lander knows."""
-    calls: list[Row]
+    row: list[Any]  # of the types of the columns
+    """The columns of `turns` in their order; the lander sets its position and the time."""
+    calls: Sequence[Row]
     """The columns of `tool_calls` in their order, for each call."""
     line: bytes | None
     """The record's value, if it has an outline."""
 
     def landed(self, seq: int, now: datetime) -> Row:
         """Return the row of `turns`, with its place in the order of landing and the time."""
-        return *self.row[:_LANDED], seq, now, *self.row[_LANDED:]
+        self.row[_LANDED] = seq, now
+        return self.row
 
 
-def landed_turn(origin: TurnOrigin, fields: CaseFields, line: bytes | None) -> LandedTurn:
+def landed_turn(
+    origin: TurnOrigin, case: CaseFields, turn: TurnFields, line: bytes | None
+) -> LandedTurn:
     """Return the turn of a record; raise ValueError for a number that does not fit its column."""
-    turn, source = fields.turn, fields.source
+    source = case.source
     telemetry = turn.telemetry or _NO_TELEMETRY
     error = telemetry.error or _NO_ERROR
     cost, capture = _cost_and_capture(telemetry, turn.capture)
     started_at = _time(turn.creation_timestamp)
     named = (*origin.key, origin.invocation_id, _checked(origin.revision, LARGEST_REVISION))
     tools = turn.tools or ()
-    row = (
+    row = [
         *named,
         started_at,
         telemetry.status,
@@ -80,11 +85,13 @@ def landed_turn(origin: TurnOrigin, fields: CaseFields, line: bytes | None) -> L
         telemetry.root_span_id,
         source.close_reason,
         capture,
-        fields.actual,
-        fields.expected,
+        case.actual,
+        case.expected,
         origin.event_id,
         origin.producer_id,
         origin.seq,
+        None,
+        None,
         source.sampling_reason,
         source.inclusion_probability,
         source.agent_name or next(iter(telemetry.agents or ()), None),
@@ -92,7 +99,7 @@ def landed_turn(origin: TurnOrigin, fields: CaseFields, line: bytes | None) -> L
         source.environment,
         source.tags,
         source.run,
-    )
+    ]
     calls = [
         (
             *named,
@@ -111,7 +118,7 @@ def landed_turn(origin: TurnOrigin, fields: CaseFields, line: bytes | None) -> L
         for index, call in enumerate(tools)
         if call is not None
     ]
-    return LandedTurn(origin, fields, started_at, row, calls, line)
+    return LandedTurn(origin, case, started_at, row, calls, line)
 
 
 def _cost_and_capture(telemetry: TelemetryFields, raw: Raw) -> tuple[float | None, str | None]:
@@ -135,8 +142,8 @@ def _cost_and_capture(telemetry: TelemetryFields, raw: Raw) -> tuple[float | Non
     return cost, f"{{{MARK}}}" if capture is None else f"{capture.rstrip()[:-1]},{MARK}}}"
 
 
-_LANDED: Final = 26
-"""The place of `landed_seq` and `landed_at` in the columns of `turns`."""
+_LANDED: Final = slice(26, 28)
+"""The places of `landed_seq` and `landed_at` in the columns of `turns`."""
 _NO_TELEMETRY: Final = TelemetryFields()
 _NO_ERROR: Final = ErrorFields()
 _NO_CAPTURE: Final = Raw(b"{}")
