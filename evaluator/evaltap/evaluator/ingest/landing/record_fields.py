@@ -148,6 +148,7 @@ _turn: Final = msgspec.json.Decoder(TurnFields)
 _session: Final = msgspec.json.Decoder(SessionFields | None)
 _source: Final = msgspec.json.Decoder(SourceFields | None)
 _text: Final = msgspec.json.Decoder(str | None)
+_NULL: Final = Raw(b"null")
 _encode: Final = msgspec.json.Encoder().encode
 _NO_SESSION: Final = SessionFields()
 _NO_SOURCE: Final = SourceFields()
@@ -208,7 +209,7 @@ def _case_fields(value: bytes) -> tuple[CaseFields, TurnFields] | None:
 
 def known(part: Raw) -> Raw | None:
     """Return a part of a record; None if it is null or missing."""
-    return None if len(part) == 0 or (len(part) == 4 and bytes(part) == b"null") else part
+    return part if len(part) > 4 or (part and part != _NULL) else None
 
 
 def holds_no_surprise(value: bytes) -> bool:
