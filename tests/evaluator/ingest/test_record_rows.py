@@ -40,8 +40,9 @@ def told(read: object) -> object:
     if isinstance(read, RecordError):
         return read.reason
     assert isinstance(read, LandedTurn)
-    header = orjson.loads(read.fields.header_json)
-    return read.origin, header, [[value_of(one) for one in row] for row in (read.row, *read.calls)]
+    case = read.case
+    about = case.eval_mode, case.session, case.source, orjson.loads(case.header_json)
+    return read.origin, about, [[value_of(one) for one in row] for row in (read.row, *read.calls)]
 
 
 def value_of(field: object) -> object:

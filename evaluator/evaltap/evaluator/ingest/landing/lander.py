@@ -340,7 +340,10 @@ class Lander:
     ) -> Sequence[tuple[str, Appendable]]:
         """Return the rows of each table in the form in which the writing thread needs the lock least."""
         offsets = batch.next_offsets.items()
-        for one in chain(rows.dead_letters, rows.manifests, rows.feedback.values()):
+        stamped: Iterable[DeadLetterRow | ManifestRow | FeedbackRow] = chain(
+            rows.dead_letters, rows.manifests, rows.feedback.values()
+        )
+        for one in stamped:
             one.landed_at = now
         tables: dict[str, Sequence[Struct] | Sequence[Row]] = {
             "turns": [turn.landed(seq, now) for seq, turn in enumerate(rows.turns, first_seq)],
