@@ -219,14 +219,12 @@ _headers: Final[Callable[[Any], Any]] = methodcaller("headers")
 For a name that is not UTF-8, confluent-kafka returns a list with holes beside its error.  Python only notices
 that in calls from C: `message.headers()` passes the list on in hot code, and the process crashes.
 """
-
-
 _value: Final = itemgetter(1)
 
 
 def _record(partition: Partition, message: Any) -> SourceRecord:  # stubs: headers may be texts
     kind, time_ms = message.timestamp()
-    headers = tuple(_headers(message) or ())
+    headers: tuple[Any, ...] = tuple(_headers(message) or ())
     if None in map(_value, headers):
         headers = tuple((name, value or b"") for name, value in headers)
     return SourceRecord(
