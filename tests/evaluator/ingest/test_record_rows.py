@@ -7,7 +7,7 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import Raw
+from msgspec import Raw, to_builtins
 
 from evaltap.evaluator.ingest.landing import reading
 from evaltap.evaluator.ingest.landing.record_fields import holds_no_surprise
@@ -41,8 +41,14 @@ def told(read: object) -> object:
         return read.reason
     assert isinstance(read, LandedTurn)
     case = read.case
-    about = case.eval_mode, case.session, case.source, orjson.loads(case.header_json)
-    return read.origin, about, [[value_of(one) for one in row] for row in (read.row, *read.calls)]
+    about = case.eval_mode, to_builtins(case.session), to_builtins(case.source)
+    header = orjson.loads(case.header_json)
+    return (
+        read.origin,
+        about,
+        header,
+        [[value_of(one) for one in row] for row in (read.row, *read.calls)],
+    )
 
 
 def value_of(field: object) -> object:

@@ -303,7 +303,7 @@ class Lander:
         if known is None:
             known = self._known[key] = _Known(landed.case.header_json)
         known.turns[name] = revision
-        probability = landed.case.source.inclusion_probability
+        probability = landed.case.source.inclusionProbability
         known.inclusion_probability = max(
             known.inclusion_probability, 1.0 if probability is None else probability
         )
@@ -367,14 +367,14 @@ class Lander:
             *landed.origin.key,
             revision=known.revision,
             eval_mode=fields.eval_mode,
-            user_id=fields.session.user_id,
+            user_id=fields.session.userId,
             turn_count=len(known.turns),
             service=source.service,
             framework=source.framework,
             convention=source.convention,
-            recorder_version=source.recorder_version,
+            recorder_version=source.recorderVersion,
             inclusion_probability=None
-            if source.inclusion_probability is None
+            if source.inclusionProbability is None
             else known.inclusion_probability,
             case_json=known.header,
             landed_at=now,

@@ -5,13 +5,13 @@ validated as a whole.  A number that does not fit its column raises ValueError; 
 letter.
 """
 
-import orjson
-from msgspec import Raw
+from typing import Any
 
-from evaltap.evaluator.cases.outline import lazy_case
+import orjson
+
 from evaltap.evaluator.ingest.landing.record_fields import (
+    WITHOUT,
     CaseFields,
-    TurnFields,
     case_fields,
     holds_no_surprise,
 )
@@ -34,8 +34,6 @@ from evaltap.schemas.wire.record import (
     recording_name,
 )
 
-_TURN_KEYS = frozenset({"actualConversation", "conversation", "evalSetId"})
-
 
 def readable(record: WireRecord) -> str | None:
     """Return the reason why a record cannot be landed; None if it can."""
@@ -46,12 +44,10 @@ def readable(record: WireRecord) -> str | None:
 def read_record(record: WireRecord) -> LandedTurn | Manifest | Feedback | RecordError:
     try:
         opened = open_envelope(record, TYPES)
-        # A case with an outline is as well-formed as one that was validated.
-        line = opened.value if opened.event_type == CASE_TYPE and lazy_case(opened.value) else None
-        if line is not None and holds_no_surprise(line):
-            fields = case_fields(line)
-            if fields is not None:
-                return landed_turn(_origin(opened, *fields), *fields, line)
+        fields = case_fields(opened.value) if opened.event_type == CASE_TYPE else None
+        line = None if fields is None else opened.value
+        if fields is not None and holds_no_surprise(opened.value):
+            return landed_turn(_origin(opened, *fields), *fields, line)
         return _read_whole(opened, line)
     except RecordError as error:
         return error
@@ -62,12 +58,12 @@ def read_record(record: WireRecord) -> LandedTurn | Manifest | Feedback | Record
         return RecordError(Reason.INVALID_CASE, f"cannot be stored: {error}")
 
 
-def _origin(opened: Envelope, case: CaseFields, turn: TurnFields) -> TurnOrigin:
-    app, eval_id, source = case.session.app_name or "", case.eval_id, case.source
+def _origin(opened: Envelope, case: CaseFields, turn: Any) -> TurnOrigin:  # an outline
+    app, eval_id, source = case.session.appName or "", case.eval_id, case.source
     recording = recording_name(source.version, source.run)
     eval_set_id = in_recording(case.eval_set_id, eval_id, recording)
     revision = 1 if source.revision is None else source.revision
-    named = (app, eval_set_id, eval_id, turn.invocation_id, revision)
+    named = (app, eval_set_id, eval_id, turn.invocationId, revision)
     return TurnOrigin(named[:3], *named[3:], digest_of(*named), *producer_of(opened))
 
 
@@ -77,8 +73,8 @@ def _read_whole(opened: Envelope, line: bytes | None) -> LandedTurn | Manifest |
     if not isinstance(decoded, DecodedCase):
         return decoded
     case = decoded.case if line is not None else case_data(decoded.case)
-    header = {name: value for name, value in case.items() if name not in _TURN_KEYS}
-    fields = case_fields(orjson.dumps(case))
+    header = {name: value for name, value in case.items() if name not in WITHOUT}
+    fields = case_fields(orjson.dumps(case), strict=False)
     if fields is None:
         raise ValueError("a field has another type than its column")
     origin = TurnOrigin(
@@ -90,4 +86,4 @@ def _read_whole(opened: Envelope, line: bytes | None) -> LandedTurn | Manifest |
         decoded.seq,
     )
     found, turn = fields
-    return landed_turn(origin, found._replace(header=Raw(orjson.dumps(header))), turn, line)
+    return landed_turn(origin, found._replace(header=orjson.dumps(header).decode()), turn, line)

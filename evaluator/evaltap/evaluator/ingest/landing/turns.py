@@ -8,18 +8,18 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
+import msgspec
 from msgspec import Raw, Struct
 
 from evaltap.evaluator.cases.costs import MARK, ModelUsage, computed_cost
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.ingest.landing.record_fields import (
     CaseFields,
-    ErrorFields,
-    TelemetryFields,
-    TurnFields,
+    empty,
     known,
 )
 from evaltap.evaluator.store.queries import Row
+from evaltap.schemas.formats.case import ErrorInfo, Telemetry
 
 LARGEST_WHOLE: Final = (1 << 63) - 1
 LARGEST_REVISION: Final = 100_000
@@ -56,34 +56,32 @@ class LandedTurn(Struct, frozen=True, gc=False):
         return self.row
 
 
-def landed_turn(
-    origin: TurnOrigin, case: CaseFields, turn: TurnFields, line: bytes | None
-) -> LandedTurn:
+def landed_turn(origin: TurnOrigin, case: CaseFields, turn: Any, line: bytes | None) -> LandedTurn:
     """Return the turn of a record; raise ValueError for a number that does not fit its column."""
     source = case.source
     telemetry = turn.telemetry or _NO_TELEMETRY
     error = telemetry.error or _NO_ERROR
-    cost, capture = _cost_and_capture(telemetry, turn.capture)
-    started_at = _time(turn.creation_timestamp)
+    cost, capture = _cost_and_capture(telemetry, turn.capture, case.actual)
+    started_at = _time(turn.creationTimestamp)
     named = (*origin.key, origin.invocation_id, _checked(origin.revision, LARGEST_REVISION))
     tools = turn.tools or ()
     row = [
         *named,
         started_at,
         telemetry.status,
-        turn.user_content.content if turn.user_content else None,
-        turn.final_response.content if turn.final_response else None,
+        (turn.userContent.content or "") if turn.userContent else None,
+        (turn.finalResponse.content or "") if turn.finalResponse else None,
         len(tools),
         telemetry.models,
-        _whole(telemetry.input_tokens),
-        _whole(telemetry.output_tokens),
+        _whole(telemetry.inputTokens),
+        _whole(telemetry.outputTokens),
         cost,
-        telemetry.latency_ms,
+        telemetry.latencyMs,
         error.type,
         error.message,
-        telemetry.trace_id,
-        telemetry.root_span_id,
-        source.close_reason,
+        telemetry.traceId,
+        telemetry.rootSpanId,
+        source.closeReason,
         capture,
         case.actual,
         case.expected,
@@ -92,9 +90,9 @@ def landed_turn(
         origin.seq,
         None,
         None,
-        source.sampling_reason,
-        source.inclusion_probability,
-        source.agent_name or next(iter(telemetry.agents or ()), None),
+        source.samplingReason,
+        source.inclusionProbability,
+        source.agentName or next(iter(telemetry.agents or ()), None),
         source.version,
         source.environment,
         source.tags,
@@ -105,15 +103,15 @@ def landed_turn(
             *named,
             index,
             call.id,
-            call.name,
+            call.name or None,
             call.agent,
-            call.parent_id,
+            call.parentId,
             known(call.arguments),
             known(call.result),
             call.error.type if call.error else None,
             call.error.message if call.error else None,
-            _time(call.start_time),
-            call.duration_ms,
+            _time(call.startTime),
+            call.durationMs,
         )
         for index, call in enumerate(tools)
         if call is not None
@@ -121,22 +119,24 @@ def landed_turn(
     return LandedTurn(origin, case, started_at, row, calls, line)
 
 
-def _cost_and_capture(telemetry: TelemetryFields, raw: Raw) -> tuple[float | None, str | None]:
+def _cost_and_capture(
+    telemetry: Any, captured: Any, actual: Raw
+) -> tuple[float | None, str | None]:
     """Return the cost of a turn and its `capture`, which marks a cost that was computed from prices."""
-    capture = None if known(raw) is None or raw == _NO_CAPTURE else str(raw, "utf-8")
-    if telemetry.cost_usd is not None or not telemetry.models:
-        return telemetry.cost_usd, capture
+    capture = str(_captured.decode(actual).capture, "utf-8") if captured else None
+    if telemetry.costUsd is not None or not telemetry.models:
+        return telemetry.costUsd, capture
     usage = [
         ModelUsage(
-            one.model,
-            one.input_tokens,
-            one.output_tokens,
-            one.cached_tokens,
-            one.cache_write_tokens,
+            one.model or "",
+            one.inputTokens,
+            one.outputTokens,
+            one.cachedTokens,
+            one.cacheWriteTokens,
         )
         for one in telemetry.usage or ()
     ]
-    cost = computed_cost(usage, telemetry.models, telemetry.input_tokens, telemetry.output_tokens)
+    cost = computed_cost(usage, telemetry.models, telemetry.inputTokens, telemetry.outputTokens)
     if cost is None:
         return None, capture
     return cost, f"{{{MARK}}}" if capture is None else f"{capture.rstrip()[:-1]},{MARK}}}"
@@ -144,9 +144,9 @@ def _cost_and_capture(telemetry: TelemetryFields, raw: Raw) -> tuple[float | Non
 
 _LANDED: Final = slice(26, 28)
 """The places of `landed_seq` and `landed_at` in the columns of `turns`."""
-_NO_TELEMETRY: Final = TelemetryFields()
-_NO_ERROR: Final = ErrorFields()
-_NO_CAPTURE: Final = Raw(b"{}")
+_NO_TELEMETRY: Final = empty(Telemetry)
+_NO_ERROR: Final = empty(ErrorInfo)
+_captured: Final[Any] = msgspec.json.Decoder(msgspec.defstruct("Captured", [("capture", Raw)]))
 
 
 def _checked(value: int, largest: int) -> int:
