@@ -396,10 +396,11 @@ class Lander:
 
     def _note(self, rows: _Rows, first_seq: int, now: datetime) -> None:
         """Note the changed cases, and the first position of new ones."""
+        begin = FirstPosition(first_seq, now)
         for key in rows.changed:
             known = self._known[key]
             if known.begin is None:
-                known.begin = FirstPosition(first_seq, now)
+                known.begin = begin
                 self._seen.add(key)
             self._changed[key] = known.begin
 

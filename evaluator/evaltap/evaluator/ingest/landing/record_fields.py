@@ -4,6 +4,7 @@ Most of a record is arguments, results and texts that rows store as JSON.  They 
 instead of being decoded and encoded again.
 """
 
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -56,6 +57,7 @@ _parts: Final = msgspec.json.Decoder(
 _encode: Final = msgspec.json.Encoder().encode
 
 
+@cache
 def _decoders(*, strict: bool) -> tuple[Any, Any]:
     """Return decoders of a case whose turns remain bytes, and of a turn."""
     turns = list[Raw] if strict else list[Raw] | None
@@ -68,7 +70,6 @@ def _decoders(*, strict: bool) -> tuple[Any, Any]:
 
 
 _STRICT: Final = _decoders(strict=True)
-_LENIENT: Final = _decoders(strict=False)
 _NULL: Final = Raw(b"null")
 
 
@@ -103,9 +104,10 @@ _BEFORE_A_NUMBER: Final = b":,[ \t\r\n"
 def case_fields(value: bytes, *, strict: bool = True) -> tuple[CaseFields, Any] | None:
     """Return the fields of a case that has exactly one turn, and of that turn; None for anything else.
 
-    With `strict`, the case has an outline, and so is as well-formed as one that was validated.
+    With `strict`, the case has an outline, and so is as well-formed as one that was validated.  Without, it
+    may have nulls and unknown fields.
     """
-    decode_case, decode_turn = _STRICT if strict else _LENIENT
+    decode_case, decode_turn = _STRICT if strict else _decoders(strict=False)
     try:
         case = decode_case.decode(value)
         turns, expected = case.actualConversation, case.conversation
