@@ -130,6 +130,15 @@ def test_ids_that_look_like_numbers_need_no_whole_look(text: str) -> None:
     assert holds_no_surprise(record_of(make_case(text, [make_turn()])).value or b"")
 
 
+def test_a_sampled_record_needs_no_whole_look() -> None:
+    source = {"service": "shop", "samplingReason": "head", "inclusionProbability": 0.5}
+
+    read = reading.read_record(record_of(make_case("s", [make_turn()], source=source)))
+
+    assert isinstance(read, LandedTurn)
+    assert read.line is not None
+
+
 @given(st.data())
 def test_damaged_bytes_are_refused_as_in_a_whole_look(data: st.DataObject) -> None:
     record = record_of(make_case("s", [make_turn()], conversation=[make_turn()]))
