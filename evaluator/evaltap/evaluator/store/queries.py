@@ -16,13 +16,7 @@ import duckdb
 from msgspec import Raw, Struct
 from msgspec.structs import astuple
 
-from evaltap.evaluator.store.arrow import (
-    ArrowTable,
-    ColumnKind,
-    ColumnKinds,
-    Columns,
-    to_columns,
-)
+from evaltap.evaluator.store.arrow import ArrowTable, ColumnKind, ColumnKinds, Columns, to_columns
 from evaltap.evaluator.store.errors import NoMemoryError
 from evaltap.schemas.errors import EvaltapError
 

@@ -1,7 +1,7 @@
 """A turn of a record as rows of `turns` and `tool_calls`.
 
-Rows are made at once, while the decoded record is in the processor's cache, and are tuples: there are five of
-them a turn, and a tuple takes a third of the time of an object.
+Rows are made at once, while the decoded record is in the processor's cache.  They are lists and tuples, which
+take a third of the time of objects: there are a row for each turn and one for each of its calls.
 """
 
 from collections.abc import Sequence
@@ -13,11 +13,7 @@ from msgspec import Raw, Struct
 
 from evaltap.evaluator.cases.costs import MARK, ModelUsage, computed_cost
 from evaltap.evaluator.cases.identity import CaseKey
-from evaltap.evaluator.ingest.landing.record_fields import (
-    CaseFields,
-    empty,
-    known,
-)
+from evaltap.evaluator.ingest.landing.record_fields import CaseFields, empty, known
 from evaltap.evaluator.store.queries import Row
 from evaltap.schemas.formats.case import ErrorInfo, Telemetry
 
