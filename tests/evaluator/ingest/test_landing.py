@@ -54,6 +54,79 @@ def test_a_turn_lands_with_its_case_its_tool_calls_and_the_offset(store: Store) 
     assert Lander(store).offsets() == {LOG: 2}
 
 
+WHOLE_TURN = make_turn(
+    tools=[
+        make_tool(),
+        {
+            "id": "call-7", "name": "refund", "arguments": {"ü": [1]}, "result": False, "agent": "clerk",
+            "parentId": "call-6", "error": {"type": "Timeout", "message": "after 3 s"},
+            "startTime": NOON.timestamp(), "durationMs": 3.5,
+        },
+    ],
+    creationTimestamp=NOON.timestamp(),
+    capture={"finalResponse": "truncated"},
+    telemetry={
+        "status": "error", "models": ["m-1", "m-2"], "agents": ["triage"], "inputTokens": 12,
+        "outputTokens": 7, "costUsd": 0.25, "latencyMs": 2.5, "traceId": "trace", "rootSpanId": "span",
+        "error": {"type": "Late", "message": "was late"},
+    },
+)  # fmt: skip
+WHOLE_CASE = make_case(
+    "s-1", [WHOLE_TURN], conversation=[make_turn("t-0")], evalSetId="set",
+    source={
+        "service": "shop", "framework": "adk", "convention": "genai", "recorderVersion": "1.2",
+        "inclusionProbability": 0.5, "closeReason": "idle", "samplingReason": "head", "version": "v2",
+        "environment": "production", "tags": ["a", "ß"], "run": "nightly", "revision": 3,
+    },
+)  # fmt: skip
+NAMED = {"app_name": "app", "eval_set_id": "set@v2@nightly", "eval_id": "s-1"}
+
+
+@pytest.mark.parametrize("count", [1, Store.FEWEST_AS_COLUMNS])
+def test_each_field_of_a_turn_is_in_its_column_however_many_land(store: Store, count: int) -> None:
+    others = [make_case(f"o-{number}") for number in range(count - 1)]
+
+    Lander(store).land(batch(make_records([*others, WHOLE_CASE])))
+
+    def landed(table: str) -> list[dict[str, object]]:
+        found = store.records(f"FROM {table} WHERE eval_id = 's-1'")
+        return [{**row, "event_id": "", "landed_at": NOON} for row in found]
+
+    now = {"event_id": "", "landed_at": NOON}
+    names = {**NAMED, "invocation_id": "t-1", "turn_revision": 3}
+    at = NOON.replace(tzinfo=None)
+    assert landed("turns") == [
+        {
+            **names, "started_at": at, "status": "error", "user_text": "Where is order A-100?",
+            "final_text": "done", "tool_count": 2, "models": ["m-1", "m-2"], "input_tokens": 12,
+            "output_tokens": 7, "cost_usd": 0.25, "latency_ms": 2.5, "error_type": "Late",
+            "error_message": "was late", "trace_id": "trace", "root_span_id": "span", "close_reason": "idle",
+            "capture": '{"finalResponse":"truncated"}', "actual_json": orjson.dumps(WHOLE_TURN).decode(),
+            "expected_json": orjson.dumps(make_turn("t-0")).decode(), "producer_id": "p", "seq": count,
+            "landed_seq": count, "sampling_reason": "head", "inclusion_probability": 0.5,
+            "agent_name": "triage", "version": "v2", "environment": "production", "tags": ["a", "ß"],
+            "run": "nightly", **now,
+        }
+    ]  # fmt: skip
+    assert landed("tool_calls")[1:] == [
+        {
+            **names, "call_index": 1, "call_id": "call-7", "tool_name": "refund", "agent": "clerk",
+            "parent_id": "call-6", "arguments": '{"ü":[1]}', "result": "false", "error_type": "Timeout",
+            "error_message": "after 3 s", "started_at": at, "duration_ms": 3.5, **now,
+        }
+    ]  # fmt: skip
+    (case,) = landed("cases")
+    header = orjson.loads(str(case.pop("case_json")))
+    assert header == {
+        name: WHOLE_CASE[name] for name in ("evalId", "evalMode", "sessionInput", "source")
+    }
+    assert case == {
+        **NAMED, "revision": 3, "eval_mode": "trace", "user_id": "user", "turn_count": 1, "service": "shop",
+        "framework": "adk", "convention": "genai", "recorder_version": "1.2", "inclusion_probability": 0.5,
+        **now,
+    }  # fmt: skip
+
+
 def test_a_missing_answer_is_null_and_an_empty_one_is_empty(store: Store) -> None:
     missing = make_case("a", [make_turn(answer=None)])
     empty = make_case("b", [make_turn(finalResponse={"role": "assistant"})])

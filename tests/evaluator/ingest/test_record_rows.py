@@ -7,16 +7,14 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import structs
+from msgspec import Raw, to_builtins
 
 from evaltap.evaluator.ingest.landing import reading
 from evaltap.evaluator.ingest.landing.record_fields import holds_no_surprise
-from evaltap.evaluator.ingest.landing.row_types import LandedTurn
+from evaltap.evaluator.ingest.landing.turns import LandedTurn
 from evaltap.schemas.wire.envelope import open_envelope
 from evaltap.schemas.wire.record import TYPES, RecordError, WireRecord, encode_case
 from support.builders.cases import NOON, make_case, make_tool, make_turn
-
-JSON_COLUMNS = ("actual_json", "expected_json", "capture", "arguments", "result", "case_json")
 
 
 def with_value(record: WireRecord, value: bytes) -> WireRecord:
@@ -42,12 +40,20 @@ def told(read: object) -> object:
     if isinstance(read, RecordError):
         return read.reason
     assert isinstance(read, LandedTurn)
-    found = [structs.asdict(row) for row in (read.turn, *read.calls, read.case)]
-    for row in found:
-        for name in JSON_COLUMNS:
-            if row.get(name) is not None:
-                row[name] = orjson.loads(row[name])
-    return read.key, found
+    case = read.case
+    about = case.eval_mode, to_builtins(case.session), to_builtins(case.source)
+    header = orjson.loads(case.header_json)
+    return (
+        read.origin,
+        about,
+        header,
+        [[value_of(one) for one in row] for row in (read.row, *read.calls)],
+    )
+
+
+def value_of(field: object) -> object:
+    """Return what a field of a row holds; of JSON, not how it is written."""
+    return ("JSON", orjson.loads(bytes(field))) if isinstance(field, Raw) else field
 
 
 def as_a_whole(record: WireRecord, monkeypatch: pytest.MonkeyPatch) -> object:
@@ -122,6 +128,15 @@ def test_bytes_that_only_a_whole_look_would_find_are_found(
 )
 def test_ids_that_look_like_numbers_need_no_whole_look(text: str) -> None:
     assert holds_no_surprise(record_of(make_case(text, [make_turn()])).value or b"")
+
+
+def test_a_sampled_record_needs_no_whole_look() -> None:
+    source = {"service": "shop", "samplingReason": "head", "inclusionProbability": 0.5}
+
+    read = reading.read_record(record_of(make_case("s", [make_turn()], source=source)))
+
+    assert isinstance(read, LandedTurn)
+    assert read.line is not None
 
 
 @given(st.data())

@@ -16,8 +16,6 @@ from evaltap.evaluator.ingest.landing.row_types import (
     DeadLetterRow,
     FeedbackRow,
     ManifestRow,
-    ToolCallRow,
-    TurnRow,
 )
 from evaltap.evaluator.scoring.results.rows import CallRow, VoteRow
 from evaltap.evaluator.store.database import Store
@@ -68,8 +66,6 @@ def test_many_rows_are_stored_as_each_of_them_alone(table: str, data: st.DataObj
 @pytest.mark.parametrize(
     ("table", "row"),
     [
-        ("turns", TurnRow),
-        ("tool_calls", ToolCallRow),
         ("cases", CaseRow),
         ("manifests", ManifestRow),
         ("feedback", FeedbackRow),

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal, TypeAlias, Union, get_args, get_origin
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import Raw, Struct
 from pydantic import BaseModel
 
 from evaltap.evaluator.cases.turn import FAILED_RUNS, Turn
@@ -44,7 +44,7 @@ class LazyCall(Struct, gc=False):
             return canonical.loads(text) if text else None
         if isinstance(value, Struct):
             return msgspec.to_builtins(value)
-        return None if value is UNSET or value == "" else value
+        return None if value == "" else value
 
     def __bool__(self) -> bool:
         return True
@@ -161,8 +161,8 @@ class LazyCase(Mapping[str, Any]):
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return a field, without decoding the case if the outline has it."""
-        value = getattr(self.outline, key, UNSET) if key in _CASE_FIELDS else UNSET
-        if value is UNSET:
+        value = getattr(self.outline, key, None) if key in _CASE_FIELDS else None
+        if value is None:
             return default
         return value if type(value) in _SCALARS else self[key]
 
@@ -178,7 +178,7 @@ class LazyCase(Mapping[str, Any]):
         return True
 
     def __iter__(self) -> Iterator[str]:
-        return (field for field in _CASE_FIELDS if getattr(self.outline, field) is not UNSET)
+        return (field for field in _CASE_FIELDS if getattr(self.outline, field) is not None)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -206,51 +206,61 @@ def _changes_pairing(outline: Any) -> bool:
 
 
 _SCALARS: Final = frozenset({str, bool, int, float})
-_outlines: dict[type[BaseModel], type[Struct] | None] = {}
+_outlines: dict[tuple[type[BaseModel], bool], type[Struct] | None] = {}
 
 
-def _outline(model: type[BaseModel], base: type[Struct] = Struct) -> type[Struct] | None:
-    """Return the struct of a model; None for a model that is already being converted (recursion)."""
-    if model in _outlines:
-        return _outlines[model]
-    _outlines[model] = None
+def outline_type(model: type[BaseModel], *, strict: bool = True) -> type[Struct] | None:
+    """Return the struct of a model, with None for what is missing; None while it is being made (recursion).
+
+    Unless `strict`, null and fields that the model does not have are accepted anywhere.
+    """
+    if (model, strict) in _outlines:
+        return _outlines[model, strict]
+    _outlines[model, strict] = None
+    base = LazyCall if model is Tool else Struct
     fields: list[tuple[str, Any, Any]] = []
     for name, field in model.model_fields.items():
-        kind = _kind(field.annotation)
+        kind = _kind(field.annotation, strict=strict)
         if (field.alias or name) in base.__struct_fields__:
             continue
         if kind is Raw:
             fields.append((field.alias or name, Raw, _NO_BYTES))
         elif kind is not None:
             # Fields left out here are unknown to the outline, so cases with them are decoded in full.
-            fields.append((field.alias or name, kind | UnsetType, UNSET))
-    known = _outlines[model] = msgspec.defstruct(
-        model.__name__, fields, bases=(base,), forbid_unknown_fields=True, gc=False
+            fields.append((field.alias or name, kind if strict else kind | None, None))
+    known = _outlines[model, strict] = msgspec.defstruct(
+        model.__name__,
+        fields,
+        bases=(base,),
+        forbid_unknown_fields=strict,
+        omit_defaults=True,
+        gc=False,
     )
     return known
 
 
-def _kind(annotation: Any) -> Any:
+def _kind(annotation: Any, *, strict: bool) -> Any:
     """Return the type of a field in the outline; None if it has none."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        return _kind(arguments[0])
+        return _kind(arguments[0], strict=strict)
     if origin in (Union, types.UnionType):
         given = [argument for argument in arguments if argument is not type(None)]
-        return _kind(given[0]) if len(given) == 1 else None
+        kind = _kind(given[0], strict=strict) if len(given) == 1 else None
+        return kind if strict or kind is None or kind is Raw else kind | None
     if origin in (list, dict):
-        item = _kind(arguments[-1])
+        item = _kind(arguments[-1], strict=strict)
         return None if item is None else types.GenericAlias(origin, (*arguments[:-1], item))
     if annotation is Any:
         return Raw
     if origin is Literal or annotation in _SCALARS:
         return annotation
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return _outline(annotation, LazyCall if annotation is Tool else Struct)
+        return outline_type(annotation, strict=strict)
     return None
 
 
 _CASE_FIELDS: Final = frozenset(
     field.alias or name for name, field in EvalCase.model_fields.items()
 )
-_decoder: Final = msgspec.json.Decoder(_outline(EvalCase) or Struct)
+_decoder: Final = msgspec.json.Decoder(outline_type(EvalCase) or Struct)

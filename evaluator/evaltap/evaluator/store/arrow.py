@@ -11,7 +11,7 @@ from datetime import datetime
 from itertools import accumulate, chain
 from typing import Any, Final, Literal, TypeAlias, cast, get_args, get_type_hints
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 from msgspec.structs import astuple
 
 ColumnKind: TypeAlias = Literal["text", "whole", "real", "time", "texts"]
@@ -56,8 +56,13 @@ def to_columns(kinds: ColumnKinds, rows: Sequence[Struct] | Sequence[Sequence[ob
     return Columns(len(rows), [_COLUMN[kind](values) for kind, values in made])
 
 
-def _text(values: Sequence[str | None]) -> Buffers:
+def _text(values: Sequence[str | Raw | None]) -> Buffers:
     there = _there(values)
+    if there and not any(there):
+        return there, bytes(8 * (len(values) + 1)), b""
+    if type(next((value for value in values if value is not None), None)) is Raw:
+        parts = [value or b"" for value in values] if there else values
+        return there, _offsets("q", parts), b"".join(parts)  # type: ignore[arg-type]
     texts = [value or "" for value in values] if there else values
     whole = "".join(texts)  # type: ignore[arg-type]
     if whole.isascii():
@@ -101,8 +106,11 @@ def _microseconds(time: datetime) -> int:
 
 def _there(values: Sequence[object]) -> bytes | None:
     """Return the validity bitmap: a bit for each value, 0 for None.  None if no value is None."""
-    if None not in values:
+    missing = values.count(None)
+    if not missing:
         return None
+    if missing == len(values):
+        return bytes((missing + 7) // 8)
     bits = "".join("0" if value is None else "1" for value in reversed(values))
     return int(bits, 2).to_bytes((len(values) + 7) // 8, "little")
 

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, ClassVar, Final, Self, TypeAlias, TypeVar
 
 import duckdb
-from msgspec import Struct
+from msgspec import Raw, Struct
 from msgspec.structs import astuple
 
 from evaltap.evaluator.store.arrow import ArrowTable, ColumnKind, ColumnKinds, Columns, to_columns
@@ -241,7 +241,12 @@ class ConnectedReader(StoreReader):
         with self._asking() as connection:
             appender = connection.appender(table)
             appender.append_rows(
-                [astuple(row) if isinstance(row, Struct) else row for row in prepared]
+                [
+                    [str(one, "utf-8") if isinstance(one, Raw) else one for one in row]
+                    for row in (
+                        astuple(row) if isinstance(row, Struct) else row for row in prepared
+                    )
+                ]
             )
             appender.flush()
 

@@ -215,6 +215,8 @@ class CaseSource(WireModel):
     """Which attempt at this trial, from 1: an attempt that was interrupted is made again."""
     revision: Annotated[int | None, Keep] = None
     """Numbers the versions of one turn: a late span makes a higher revision, never a second turn."""
+    sampling_reason: str = ""
+    """Why sampling kept it: `head`, or the rule that decided; empty when it was not sampled."""
 
 
 class EvalCase(WireModel):

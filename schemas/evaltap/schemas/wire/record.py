@@ -232,7 +232,8 @@ def parse_seq(text: str | None) -> int | None:
     """Return the number in a header `seq`, None unless it is from 1 to LARGEST_COUNT."""
     if not text or not text.isascii() or not text.isdigit() or len(text) > 16:
         return None
-    return int(text) if 1 <= int(text) <= LARGEST_COUNT else None
+    number = int(text)
+    return number if 1 <= number <= LARGEST_COUNT else None
 
 
 def _identity(case: object) -> tuple[str, str, str, str, int]:

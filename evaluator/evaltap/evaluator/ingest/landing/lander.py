@@ -25,12 +25,11 @@ from evaltap.evaluator.ingest.landing.row_types import (
     DeadLetterId,
     DeadLetterRow,
     FeedbackRow,
-    LandedRow,
-    LandedTurn,
     ManifestRow,
 )
 from evaltap.evaluator.ingest.landing.seq_ranges import merged
 from evaltap.evaluator.ingest.landing.trace_progress import ReadTraces
+from evaltap.evaluator.ingest.landing.turns import LandedTurn
 from evaltap.evaluator.ingest.sources.base import Partition, ReadTrace, SourceBatch, SourceRecord
 from evaltap.evaluator.ingest.sources.positions import stored_offsets
 from evaltap.evaluator.store.database import LANDING_MEMORY, Store
@@ -146,8 +145,8 @@ class _Rows:
     dead_letters: list[DeadLetterRow] = field(default_factory=list)
     manifests: list[ManifestRow] = field(default_factory=list)
     feedback: dict[str, FeedbackRow] = field(default_factory=dict)
-    changed: dict[CaseKey, CaseRow] = field(default_factory=dict)
-    """The cases of the turns, as in the last record of each."""
+    changed: dict[CaseKey, LandedTurn] = field(default_factory=dict)
+    """The last turn of each case."""
     consumed: dict[str, list[int]] = field(default_factory=dict)
 
     def consume(self, producer_id: str, seq: int) -> None:
@@ -210,13 +209,13 @@ class Lander:
         """
         counts = LandedCounts(records=len(batch.records))
         rows = _Rows()
-        turns: list[tuple[LandedTurn, int]] = []
+        turns: list[LandedTurn] = []
         for record in batch.records:
             # Convert each record to rows immediately, while the decoded case is in the processor's cache.
             match record.error or read_record(record.record):
                 case LandedTurn() as landed:
-                    turns.append((landed, len(record.record.value or b"")))
-                    rows.consume(landed.turn.producer_id, landed.turn.seq)
+                    turns.append(landed)
+                    rows.consume(landed.origin.producer_id, landed.origin.seq)
                 case Manifest() as manifest:
                     rows.manifests.append(manifest_row(manifest))
                 case Feedback() as feedback:
@@ -226,9 +225,9 @@ class Lander:
                     rows.dead_letters.append(dead_letter_row(record, error))
                     if (seq := parse_seq(record.record.header("seq"))) is not None:
                         rows.consume(record.record.header("producer_id") or "", seq)
-        self._recall({landed.key for landed, _ in turns})
-        for landed, size in turns:
-            counts.duplicates += not self._add(landed, size, rows)
+        self._recall({landed.origin.key for landed in turns})
+        for landed in turns:
+            counts.duplicates += not self._add(landed, rows)
         received, counts.feedback = counts.feedback, self._only_new_feedback(rows)
         counts.duplicates += received - counts.feedback
         received_bad = len(rows.dead_letters)
@@ -292,26 +291,27 @@ class Lander:
             first = FirstPosition(*begin)
             self._known[(app, eval_set, eval_id)] = _Known(header, turns, probability, first)
 
-    def _add(self, landed: LandedTurn, size: int, rows: _Rows) -> bool:
+    def _add(self, landed: LandedTurn, rows: _Rows) -> bool:
         """Add a turn; return False if it is already stored in that revision or a later one."""
-        key = landed.key
+        origin = landed.origin
+        key, name, revision = origin.key, origin.invocation_id, origin.revision
         known = self._known.get(key)
-        if known is not None and known.turns.get(landed.invocation_id, -1) >= landed.revision:
+        if known is not None and known.turns.get(name, -1) >= revision:
             # A late older revision is superseded: the newer one contains its evidence.
             return False
         begins = known is None
         if known is None:
-            known = self._known[key] = _Known(landed.case.case_json)
-        known.turns[landed.invocation_id] = landed.revision
-        probability = landed.case.inclusion_probability
+            known = self._known[key] = _Known(landed.case.header_json)
+        known.turns[name] = revision
+        probability = landed.case.source.inclusionProbability
         known.inclusion_probability = max(
             known.inclusion_probability, 1.0 if probability is None else probability
         )
         self._landed_seq += 1
         rows.turns.append(landed)
-        rows.changed[key] = landed.case
+        rows.changed[key] = landed
         if self._recent is not None:
-            self._recent.add(landed, self._landed_seq, size, begins=begins)
+            self._recent.add(landed, self._landed_seq, known.header if begins else None)
         return True
 
     def _commit(
@@ -323,8 +323,7 @@ class Lander:
         first_seq = self._landed_seq - len(rows.turns) + 1
         try:
             now = self._store.now()
-            self._complete(rows, first_seq, now)
-            tables = self._tables(rows, batch, now)
+            tables = self._tables(rows, batch, first_seq, now)
             write = partial(self._write, tables, batch.traces, instead_of, now)
             if self._ahead:
                 self._store.run_in_background(write)
@@ -336,31 +335,20 @@ class Lander:
             raise
         self._note(rows, first_seq, now)
 
-    def _complete(self, rows: _Rows, first_seq: int, now: datetime) -> None:
-        """Set what only the lander knows: the place and time of landing, and the state of each case."""
-        for seq, landed in enumerate(rows.turns, first_seq):
-            landed.turn.landed_seq, landed.turn.landed_at = seq, now
-        for key, row in rows.changed.items():
-            known = self._known[key]
-            row.revision, row.turn_count = known.revision, len(known.turns)
-            row.case_json = known.header
-            if row.inclusion_probability is not None:
-                row.inclusion_probability = known.inclusion_probability
-        stamped: Iterable[LandedRow] = chain(
-            rows.changed.values(), rows.dead_letters, rows.manifests, rows.feedback.values()
-        )
-        for one in stamped:
-            one.landed_at = now
-
     def _tables(
-        self, rows: _Rows, batch: SourceBatch, now: datetime
+        self, rows: _Rows, batch: SourceBatch, first_seq: int, now: datetime
     ) -> Sequence[tuple[str, Appendable]]:
         """Return the rows of each table in the form in which the writing thread needs the lock least."""
         offsets = batch.next_offsets.items()
+        stamped: Iterable[DeadLetterRow | ManifestRow | FeedbackRow] = chain(
+            rows.dead_letters, rows.manifests, rows.feedback.values()
+        )
+        for one in stamped:
+            one.landed_at = now
         tables: dict[str, Sequence[Struct] | Sequence[Row]] = {
-            "turns": [landed.turn for landed in rows.turns],
+            "turns": [turn.landed(seq, now) for seq, turn in enumerate(rows.turns, first_seq)],
             "tool_calls": [call for landed in rows.turns for call in landed.calls],
-            "cases": [*rows.changed.values()],
+            "cases": [self._case_row(landed, now) for landed in rows.changed.values()],
             "dead_letters": rows.dead_letters,
             "manifests": rows.manifests,
             "feedback": [*rows.feedback.values()],
@@ -370,6 +358,27 @@ class Lander:
         return [
             (table, self._store.prepared(table, some)) for table, some in tables.items() if some
         ]
+
+    def _case_row(self, landed: LandedTurn, now: datetime) -> CaseRow:
+        """Return the row of a case, of which this is the last turn that landed."""
+        known, fields = self._known[landed.origin.key], landed.case
+        source = fields.source
+        return CaseRow(
+            *landed.origin.key,
+            revision=known.revision,
+            eval_mode=fields.eval_mode,
+            user_id=fields.session.userId,
+            turn_count=len(known.turns),
+            service=source.service,
+            framework=source.framework,
+            convention=source.convention,
+            recorder_version=source.recorderVersion,
+            inclusion_probability=None
+            if source.inclusionProbability is None
+            else known.inclusion_probability,
+            case_json=known.header,
+            landed_at=now,
+        )
 
     def _write(
         self,
@@ -387,10 +396,11 @@ class Lander:
 
     def _note(self, rows: _Rows, first_seq: int, now: datetime) -> None:
         """Note the changed cases, and the first position of new ones."""
+        begin = FirstPosition(first_seq, now)
         for key in rows.changed:
             known = self._known[key]
             if known.begin is None:
-                known.begin = FirstPosition(first_seq, now)
+                known.begin = begin
                 self._seen.add(key)
             self._changed[key] = known.begin
 

@@ -1,9 +1,9 @@
 """Recently landed cases, kept in memory so that scoring does not have to read them back.
 
-Most cases that a consumer scores landed moments ago and are complete.  They are scored from their outlines,
-at a fraction of the cost of decoding them again.  Every other case is read from the store, which waits for
-pending writes.  A session that continues soon after it was scored is still in memory.  The memory is
-bounded, and nothing is lost with the process: the case is in the store, without a score.
+Most cases that a consumer scores landed moments ago and are complete.  They are scored from the bytes of
+their records, at a fraction of the cost of reading them back.  Every other case is read from the store,
+which waits for pending writes.  A session that continues soon after it was scored is still in memory.  The
+memory is bounded, and nothing is lost with the process: the case is in the store, without a score.
 """
 
 from collections import OrderedDict
@@ -13,12 +13,11 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 import orjson
-from msgspec import UNSET, structs
 
 from evaltap.evaluator.cases.identity import CaseIdentity, CaseKey
 from evaltap.evaluator.cases.outline import LazyCase, LazyTurn, lazy_case
 from evaltap.evaluator.ingest.landing.cases import with_turns
-from evaltap.evaluator.ingest.landing.row_types import LandedTurn
+from evaltap.evaluator.ingest.landing.turns import LandedTurn
 from evaltap.schemas.formats.case import CaseData
 
 
@@ -27,7 +26,7 @@ class RecentLimits:
     """How much is kept in memory."""
 
     waiting_bytes: int = 3 << 20
-    """Bytes of records that wait for their scores; with outlines and rows, they take about twice as much."""
+    """Bytes of records that wait for their scores."""
     scored_bytes: int = 4 << 20
     """Bytes of scored records that are kept: a session's next turn may arrive several fetches later."""
 
@@ -39,8 +38,6 @@ class _Turn(NamedTuple):
     first_landed_seq: int
     revision: int
     line: bytes
-    lazy: LazyCase | None
-    """None once the case was scored: only the line is kept then, a fraction of the outline's size."""
 
 
 @dataclass(slots=True)
@@ -49,39 +46,26 @@ class RecentCase:
 
     key: CaseKey
     header: str
-    outline: Any
-    """The outline of the header."""
     turns: dict[str, _Turn] = field(default_factory=dict)
     size: int = 0
     """Total size of its records in bytes."""
 
-    def add(self, landed: LandedTurn, lazy: LazyCase, landed_seq: int, size: int) -> None:
+    def add(self, landed: LandedTurn, line: bytes, landed_seq: int) -> None:
         """Add a turn, or a newer revision of one."""
-        self.size += size
-        known = self.turns.get(landed.invocation_id)
+        self.size += len(line)
+        name, revision = landed.origin.invocation_id, landed.origin.revision
+        known = self.turns.get(name)
         first_seq = landed_seq if known is None else known.first_landed_seq
-        self.turns[landed.invocation_id] = _Turn(
-            landed.turn.started_at, first_seq, landed.revision, lazy.line, lazy
-        )
+        self.turns[name] = _Turn(landed.started_at, first_seq, revision, line)
 
-    def named(self) -> tuple[CaseIdentity, "LandedCase"]:
-        """Return the case as the store would: at its latest revision, with its turns in order.
-
-        The turns' outlines are moved to the returned case.
-        """
-        turns = (
-            sorted(self.turns.values(), key=_order)
-            if len(self.turns) > 1
-            else [*self.turns.values()]
-        )
+    def named(self) -> tuple[CaseIdentity, "LandedLines"]:
+        """Return the case as the store would: at its latest revision, with its turns in order."""
+        turns = [*self.turns.values()]
+        if len(turns) > 1:
+            turns.sort(key=_order)
         revisions = [turn.revision for turn in turns]
         identity = CaseIdentity(*self.key, sum(revisions), revisions)
-        case = LandedCase(
-            self.header, self.outline, [turn.lazy or _lazy(turn.line) for turn in turns]
-        )
-        for name, turn in self.turns.items():
-            self.turns[name] = turn._replace(lazy=None)
-        return identity, case
+        return identity, LandedLines(self.header, [turn.line for turn in turns])
 
 
 class RecentCases:
@@ -99,22 +83,22 @@ class RecentCases:
         """Whether the limit of waiting cases is reached."""
         return self._bytes >= self._limits.waiting_bytes
 
-    def add(self, landed: LandedTurn, landed_seq: int, size: int, *, begins: bool) -> None:
-        """Add a turn of `size` bytes; `begins` means that the store has no turn of its case yet."""
-        key = landed.key
-        if landed.lazy is None:
+    def add(self, landed: LandedTurn, landed_seq: int, header: str | None) -> None:
+        """Add a turn; `header` is that of its case, if the store has no turn of it yet."""
+        key = landed.origin.key
+        if landed.line is None:
             self._cases.pop(key, None)  # without an outline, the case must be read from the store
             self._goes_on(key)
             return
         case = self._cases.get(key)
         if case is None:
-            case = _begun(landed, landed.lazy) if begins else self._goes_on(key)
+            case = self._goes_on(key) if header is None else RecentCase(key, header)
             if case is None:
                 return
             self._cases[key] = case
             self._bytes += case.size
-        case.add(landed, landed.lazy, landed_seq, size)
-        self._bytes += size
+        case.add(landed, landed.line, landed_seq)
+        self._bytes += len(landed.line)
 
     def take(self) -> Mapping[CaseKey, RecentCase]:
         """Return the cases and start a new set; the newest are kept in case they continue."""
@@ -133,26 +117,36 @@ class RecentCases:
         return case
 
 
-class LandedCase(LazyCase):
-    """A case assembled from the outlines of its turns, each recorded as a case with one turn."""
+class LandedLines(NamedTuple):
+    """A case as the bytes of its records, each a case with one turn; they have outlines."""
 
-    __slots__ = ("_header", "_known", "_turns")
+    header: str
+    lines: Sequence[bytes]
+
+    def case(self) -> "LandedCase":
+        """Return the case with its outline."""
+        return LandedCase(_lazy(self.header.encode()), [_lazy(line) for line in self.lines])
+
+
+class LandedCase(LazyCase):
+    """A case assembled from the outlines of its header and its turns."""
+
+    __slots__ = ("_known", "_turns")
     recorded_here = True
 
-    def __init__(self, header: str, outline: Any, turns: Sequence[LazyCase]) -> None:
+    def __init__(self, header: LazyCase, turns: Sequence[LazyCase]) -> None:
         actual = [turn.outline.actualConversation[0] for turn in turns]
         expected = [(turn.outline.conversation or (None,))[0] for turn in turns]
-        references: Any = UNSET
-        if any(known is not None for known in expected):
-            references = [
+        self._turns = turns
+        self._known = [one is not None for one in expected]
+        whole = header.outline
+        whole.actualConversation = actual
+        if any(self._known):
+            whole.conversation = [
                 _placeholder(turn) if known is None else known
                 for known, turn in zip(expected, actual, strict=True)
             ]
-        whole = structs.replace(outline, actualConversation=actual, conversation=references)
-        super().__init__(b"", whole)
-        self._header = header
-        self._turns = turns
-        self._known = [one is not None for one in expected]
+        super().__init__(header.line, whole)
 
     def turns(self, side: str) -> tuple[LazyTurn, ...]:
         """Return the turns of a side; turns without a reference are marked so."""
@@ -165,14 +159,7 @@ class LandedCase(LazyCase):
     def _decoded(self) -> CaseData:
         expected = [(turn.get("conversation") or (None,))[0] for turn in self._turns]
         actual = [turn["actualConversation"][0] for turn in self._turns]
-        return with_turns(orjson.loads(self._header), actual, expected)
-
-
-def _begun(landed: LandedTurn, lazy: LazyCase) -> RecentCase:
-    header = structs.replace(
-        lazy.outline, actualConversation=UNSET, conversation=UNSET, evalSetId=UNSET
-    )
-    return RecentCase(landed.key, landed.case.case_json, header)
+        return with_turns(orjson.loads(self.line), actual, expected)
 
 
 def _lazy(line: bytes) -> LazyCase:

@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from operator import methodcaller
+from operator import itemgetter, methodcaller
 from typing import Any, Final
 
 import confluent_kafka
@@ -171,16 +171,21 @@ class LibrdkafkaFetcher:
         found: dict[Partition, list[SourceRecord]],
     ) -> None:
         """Add records to `found`, up to the first that cannot be read."""
+        partition, records = Partition(""), list[SourceRecord]()
         for message in messages:
-            error = message.error()
-            partition = Partition(message.topic() or "", message.partition() or 0)
+            error, place = message.error(), (message.topic() or "", message.partition() or 0)
+            if place != partition:
+                partition = Partition(*place)
+                records = found.get(partition, [])
             if error is None:
                 try:
                     record = _record(partition, message)
                 except Exception as failure:  # headers whose names are no texts: a SystemError
                     self._failure = CorruptRecordError(str(failure.__cause__ or failure))
                     return
-                found.setdefault(partition, []).append(record)
+                if not records:
+                    found[partition] = records
+                records.append(record)
                 self._positions[partition] = record.offset + 1
             elif error.code() == confluent_kafka.KafkaError._PARTITION_EOF:
                 self._positions[partition] = message.offset() or 0
@@ -214,11 +219,14 @@ _headers: Final[Callable[[Any], Any]] = methodcaller("headers")
 For a name that is not UTF-8, confluent-kafka returns a list with holes beside its error.  Python only notices
 that in calls from C: `message.headers()` passes the list on in hot code, and the process crashes.
 """
+_value: Final = itemgetter(1)
 
 
 def _record(partition: Partition, message: Any) -> SourceRecord:  # stubs: headers may be texts
     kind, time_ms = message.timestamp()
-    headers = tuple([(name, value or b"") for name, value in _headers(message) or ()])
+    headers: tuple[Any, ...] = tuple(_headers(message) or ())
+    if None in map(_value, headers):
+        headers = tuple((name, value or b"") for name, value in headers)
     return SourceRecord(
         partition,
         message.offset(),

@@ -7,12 +7,13 @@ alone in progress at two deaths gets an error with this reason instead of a scor
 costs a small write for every two hundred cases.
 """
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias, TypeVar
+
+import orjson
 
 from evaltap.schemas.files.private import private_file
 
@@ -140,14 +141,14 @@ class CrashGuard:
         noted = [[*key, deaths] for key, deaths in self._suspects.items()]
         # A full or broken disk is reported when the database is written.
         with suppress(OSError), private_file(self._path) as file:
-            file.write(json.dumps({"suspects": noted, "under_way": list(under_way)}).encode())
+            file.write(orjson.dumps({"suspects": noted, "under_way": under_way}))
 
     def _left_behind(self) -> tuple[dict[CaseKey, int], list[CaseKey]]:
         """Return the suspects with their deaths so far, and the cases in progress at the last death."""
         if self._path is None:
             return {}, []
         try:
-            found = json.loads(self._path.read_text())
+            found = orjson.loads(self._path.read_bytes())
             before = {(app, name, one): deaths for app, name, one, deaths in found["suspects"]}
             return before, [(app, name, one) for app, name, one in found["under_way"]]
         except (OSError, ValueError, TypeError, KeyError):

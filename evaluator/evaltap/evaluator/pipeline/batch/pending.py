@@ -27,6 +27,7 @@ from evaltap.evaluator.ingest.landing.cases import (
     TurnDocuments,
     assemble,
 )
+from evaltap.evaluator.ingest.landing.recent_cases import LandedLines
 from evaltap.evaluator.scoring.batch import Known
 from evaltap.evaluator.scoring.contract.context import Status, TurnScore
 from evaltap.evaluator.scoring.evaluators.user_feedback import reads_feedback
@@ -51,10 +52,16 @@ class PendingCase(NamedTuple):
     """A case revision, and the run's indexes of the metrics that it lacks."""
 
     identity: CaseIdentity
-    case: Case
+    document: Case | LandedLines
     indexes: tuple[int, ...]
     scored: Mapping[int, Sequence[TurnScore | None]] = {}
     """By index, the scores of the turns; `case` then lacks the turns that have one."""
+
+    @property
+    def case(self) -> Case:
+        """The case; one that just landed is decoded each time, so that many may wait in little memory."""
+        document = self.document
+        return document.case() if isinstance(document, LandedLines) else document
 
     @property
     def key(self) -> CaseKey:
