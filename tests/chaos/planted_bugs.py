@@ -6,7 +6,6 @@ environment.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import datetime
 from typing import Any
 
 import pytest
@@ -18,7 +17,8 @@ from chaos.simulation import Planted
 from evaltap.evaluator.ingest.landing import lander as landing
 from evaltap.evaluator.ingest.landing import reading
 from evaltap.evaluator.ingest.landing.lander import Lander
-from evaltap.evaluator.ingest.sources.base import CaseSource, Partition, SourceBatch
+from evaltap.evaluator.ingest.landing.turns import LandedTurn
+from evaltap.evaluator.ingest.sources.base import CaseSource, Partition
 from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
 from evaltap.evaluator.pipeline.live.consumer import Consumer
 from evaltap.evaluator.scoring.contract.context import Status
@@ -72,8 +72,8 @@ def tool_calls_forgotten(patch: Patch) -> None:
 def _leave_out(patch: Patch, left_out: str) -> None:
     tables = Lander._tables
 
-    def most(self: Lander, rows: Any, batch: SourceBatch, now: datetime) -> Any:
-        return [one for one in tables(self, rows, batch, now) if one[0] != left_out]
+    def most(self: Lander, *given: Any) -> Any:
+        return [one for one in tables(self, *given) if one[0] != left_out]
 
     patch.setattr(Lander, "_tables", most)
 
@@ -94,11 +94,11 @@ def deduplication_off(patch: Patch) -> None:
     """Land every delivery of a turn."""
     add = Lander._add
 
-    def always(self: Lander, landed: Any, size: int, rows: Any) -> bool:
-        known = self._known.get(landed.key)
+    def always(self: Lander, landed: LandedTurn, rows: Any) -> bool:
+        known = self._known.get(landed.origin.key)
         if known is not None:
-            known.turns.pop(landed.invocation_id, None)
-        return add(self, landed, size, rows)
+            known.turns.pop(landed.origin.invocation_id, None)
+        return add(self, landed, rows)
 
     patch.setattr(Lander, "_add", always)
 
@@ -107,11 +107,11 @@ def revision_ignored(patch: Patch) -> None:
     """Take a turn that grew for one that is there already."""
     add = Lander._add
 
-    def once(self: Lander, landed: Any, size: int, rows: Any) -> bool:
-        known = self._known.get(landed.key)
-        if known is not None and landed.invocation_id in known.turns:
+    def once(self: Lander, landed: LandedTurn, rows: Any) -> bool:
+        known = self._known.get(landed.origin.key)
+        if known is not None and landed.origin.invocation_id in known.turns:
             return False
-        return add(self, landed, size, rows)
+        return add(self, landed, rows)
 
     patch.setattr(Lander, "_add", once)
 
@@ -131,11 +131,14 @@ def memory_ahead_of_the_file(patch: Patch) -> None:
     """Remember an old revision over a newer one."""
     add = Lander._add
 
-    def older(self: Lander, landed: Any, size: int, rows: Any) -> bool:
-        known = self._known.get(landed.key)
-        if known is not None and known.turns.get(landed.invocation_id, 0) > landed.revision:
-            known.turns[landed.invocation_id] = 0
-        return add(self, landed, size, rows)
+    def older(self: Lander, landed: LandedTurn, rows: Any) -> bool:
+        known = self._known.get(landed.origin.key)
+        if (
+            known is not None
+            and known.turns.get(landed.origin.invocation_id, 0) > landed.origin.revision
+        ):
+            known.turns[landed.origin.invocation_id] = 0
+        return add(self, landed, rows)
 
     patch.setattr(Lander, "_add", older)
 
