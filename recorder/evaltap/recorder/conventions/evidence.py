@@ -47,7 +47,7 @@ def decode(value: Any) -> Evidence:
             value = orjson.loads(text)
         except orjson.JSONDecodeError:
             return _decode_leniently(value, text)
-        if _is_deep(value, text):
+        if is_deep(value, text):
             return Evidence(text)
     return Evidence(value)
 
@@ -85,7 +85,7 @@ def _decode_leniently(raw: str, text: str) -> Evidence:
         return Evidence(raw)
     try:
         value = json.loads(text)
-        return Evidence(raw if _is_deep(value, text) else value)
+        return Evidence(raw if is_deep(value, text) else value)
     except (ValueError, RecursionError):
         pass
     try:
@@ -96,7 +96,7 @@ def _decode_leniently(raw: str, text: str) -> Evidence:
         return Evidence(None, "truncated") if cut else Evidence(raw)
 
 
-def _is_deep(value: object, text: str) -> bool:
+def is_deep(value: object, text: str) -> bool:
     """Return whether a value read from a text is nested more than `_MOST_LEVELS` deep."""
     if text.count("[") + text.count("{") <= _MOST_LEVELS:
         return False
