@@ -382,10 +382,10 @@ _ASKED = '[{"role": "user", "content": "a"}, {"role": "tool", "id": "1", "conten
 def test_a_conversation_that_continues_the_one_read_before_is_read_as_any_other(
     first: str, next_one: str, role: str
 ) -> None:
-    decode_messages("[0]", role="system")  # so that nothing is continued
+    decode_messages("[0]", role=role)  # so that nothing is continued
     alone = decode_messages(next_one, role=role)
-    decode_messages("[0]", role="system")
-    decode_messages(first)
+    decode_messages("[0]", role=role)
+    decode_messages(first, role=role)
 
     assert decode_messages(next_one, role=role) == alone
 

@@ -21,9 +21,12 @@ _MOST_LEVELS = 200
 Flaw = Literal["truncated", "redacted"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Evidence:
-    """A value from telemetry, or why it cannot be used (`flaw`; `value` is then None)."""
+    """A value from telemetry, or why it cannot be used (`flaw`; `value` is then None).
+
+    Nobody changes one. It is not frozen, because a turn has forty, and that would take four times as long.
+    """
 
     value: Any
     flaw: Flaw | None = None

@@ -115,36 +115,35 @@ def decode_messages(
 
 
 class _Conversation(NamedTuple):
-    """A list of messages that was read; `text` is its JSON without the bracket at the end."""
+    """The messages at the beginning of a JSON list; `text` ends where the next one may follow."""
 
     text: str
-    role: str
     messages: tuple[Message, ...]
 
 
 _LONGEST_REMEMBERED = 1 << 20
-_latest = _Conversation("", "", ())
-"""The one read last: the next model call of a run repeats it, and adds a few messages."""
+_NOTHING = _Conversation("[", ())
+_latest: dict[str, _Conversation] = {}
+"""The one read last, by role: the next model call of a run repeats it, and adds a few messages."""
 
 
 def _conversation(text: str, role: str) -> tuple[Message, ...] | None:
     """Read the messages of a JSON list, only those that were not read just before; None for another text."""
-    global _latest
     if text[:1] != "[" or text[-1:] != "]":
         return None
-    known = _latest
-    size = len(known.text)
-    is_longer = known.role == role and text.startswith(known.text) and text[size : size + 1] == ","
-    added = f"[{text[size + 1 :]}" if is_longer else text
+    known = _latest.get(role, _NOTHING)
+    if not text.startswith(known.text):
+        known = _NOTHING
+    added = f"[{text[len(known.text) :]}"
     try:
         items = orjson.loads(added)
     except orjson.JSONDecodeError:
         return None
-    if not items or is_deep(items, added) or (not is_longer and _are_parts(items)):
+    if not items or is_deep(items, added) or (known is _NOTHING and _are_parts(items)):
         return None
-    messages = (*(known.messages if is_longer else ()), *_each(items, role))
+    messages = (*known.messages, *_each(items, role))
     if len(text) <= _LONGEST_REMEMBERED:
-        _latest = _Conversation(text[:-1], role, messages)
+        _latest[role] = _Conversation(f"{text[:-1]},", messages)
     return messages
 
 
