@@ -30,6 +30,8 @@ from evaltap.schemas.files.devices import refuse_device
 
 _STATUS_NAMES = {"STATUS_CODE_UNSET": 0, "STATUS_CODE_OK": 1, "STATUS_CODE_ERROR": STATUS_ERROR}
 _GZIP = b"\x1f\x8b"
+_READ_AT_ONCE = 1 << 20
+"""Bytes: a line of many spans is put together from few parts."""
 _MOST_DIGITS = 20
 """Of a 64-bit integer."""
 _SIGNALS = ("resourceSpans", "resourceLogs", "resourceMetrics")
@@ -84,7 +86,7 @@ def opened(path: str | Path) -> Iterator[io.BufferedReader]:
     name = str(path)
     try:
         refuse_device(Path(path))
-        raw = Path(path).open("rb")  # noqa: SIM115  (closed below)
+        raw: io.BufferedReader = io.BufferedReader(io.FileIO(name), _READ_AT_ONCE)
     except OSError as error:
         raise _unreadable(name, error) from None
     with raw:
@@ -324,19 +326,21 @@ def _span(
         start_ns=_integer(item, "startTimeUnixNano", at),
         end_ns=_integer(item, "endTimeUnixNano", at),
         attributes=_attributes(item.get("attributes")),
-        events=tuple(
-            SpanEvent(
-                str(event.get("name") or ""),
-                _integer(event, "timeUnixNano", place),
-                _attributes(event.get("attributes")),
-            )
-            for event, place in _entries(item, at, "events")
-        ),
+        events=() if item.get("events") in (None, []) else tuple(_events(item, at)),
         status_code=_STATUS_NAMES.get(code, 0) if isinstance(code, str) else _small(code),
         status_message=str(status.get("message") or ""),
         scope=scope,
         resource=resource,
     )
+
+
+def _events(item: Mapping[str, object], at: _Place) -> Iterator[SpanEvent]:
+    for event, place in _entries(item, at, "events"):
+        yield SpanEvent(
+            str(event.get("name") or ""),
+            _integer(event, "timeUnixNano", place),
+            _attributes(event.get("attributes")),
+        )
 
 
 def _log(item: Mapping[str, object], at: _Place, scope: str) -> LogRecord:
@@ -454,8 +458,8 @@ def _integer(item: Mapping[str, object], key: str, at: _Place) -> int:
 
 def _is_integer(value: object) -> bool:
     if isinstance(value, str):
-        digits = value.removeprefix("-")
-        return digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS
+        digits = value[1:] if value[:1] == "-" else value
+        return digits.isdigit() and digits.isascii() and len(digits) <= _MOST_DIGITS
     return isinstance(value, int) or (isinstance(value, float) and value.is_integer())
 
 
