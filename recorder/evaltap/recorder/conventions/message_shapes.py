@@ -8,7 +8,6 @@ and responses items, Google GenAI contents, Anthropic and Bedrock content blocks
 import ast
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 import orjson
 
@@ -114,36 +113,29 @@ def decode_messages(
     return read_messages(evidence.value, role=role) or None, None
 
 
-class _Conversation(NamedTuple):
-    """The messages at the beginning of a JSON list; `text` ends where the next one may follow."""
-
-    text: str
-    messages: tuple[Message, ...]
-
-
 _LONGEST_REMEMBERED = 1 << 20
-_NOTHING = _Conversation("[", ())
-_latest: dict[str, _Conversation] = {}
-"""The one read last, by role: the next model call of a run repeats it, and adds a few messages."""
+_NOTHING: tuple[str, tuple[Message, ...]] = ("[", ())
+_latest: dict[str, tuple[str, tuple[Message, ...]]] = {}
+"""The list read last, by role, up to where another message may follow: the next model call repeats it."""
 
 
 def _conversation(text: str, role: str) -> tuple[Message, ...] | None:
     """Read the messages of a JSON list, only those that were not read just before; None for another text."""
     if text[:1] != "[" or text[-1:] != "]":
         return None
-    known = _latest.get(role, _NOTHING)
-    if not text.startswith(known.text):
-        known = _NOTHING
-    added = f"[{text[len(known.text) :]}"
+    known, before = _latest.get(role, _NOTHING)
+    if not text.startswith(known):
+        known, before = _NOTHING
+    added = f"[{text[len(known) :]}"
     try:
         items = orjson.loads(added)
     except orjson.JSONDecodeError:
         return None
-    if not items or is_deep(items, added) or (known is _NOTHING and _are_parts(items)):
+    if not items or is_deep(items, added) or (not before and _are_parts(items)):
         return None
-    messages = (*known.messages, *_each(items, role))
+    messages = (*before, *_each(items, role))
     if len(text) <= _LONGEST_REMEMBERED:
-        _latest[role] = _Conversation(f"{text[:-1]},", messages)
+        _latest[role] = f"{text[:-1]},", messages
     return messages
 
 

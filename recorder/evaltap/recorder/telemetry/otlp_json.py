@@ -458,8 +458,8 @@ def _integer(item: Mapping[str, object], key: str, at: _Place) -> int:
 
 def _is_integer(value: object) -> bool:
     if isinstance(value, str):
-        digits = value[1:] if value[:1] == "-" else value
-        return digits.isdigit() and digits.isascii() and len(digits) <= _MOST_DIGITS
+        digits = value.removeprefix("-")
+        return digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS
     return isinstance(value, int) or (isinstance(value, float) and value.is_integer())
 
 
