@@ -20,7 +20,6 @@ from evaltap.recorder.privacy.policy import WITHHELD
 from evaltap.recorder.privacy.pseudonyms import Pseudonyms
 from evaltap.recorder.privacy.rule_matching import Rule
 from evaltap.recorder.privacy.structures import (
-    COLUMNS,
     begins_key,
     columns_of,
     is_schema,
@@ -251,10 +250,9 @@ class ValueRedactor:
         """Return what an object says about its own values: by a label, by columns, as a web key."""
         label, labelled = values_of_label(value)
         kinds_by_key: dict[str, Name | dict[int, Name]] = dict.fromkeys(labelled, label)
-        if not COLUMNS.isdisjoint(value):
-            rows, columns = columns_of(value)
-            if columns:
-                kinds_by_key[rows] = columns
+        rows, columns = columns_of(value)
+        if columns:
+            kinds_by_key[rows] = columns
         if "kty" in value:
             kinds_by_key.update(dict.fromkeys(secret_parts(value), Name.SECRET))
         return kinds_by_key

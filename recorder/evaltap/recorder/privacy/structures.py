@@ -34,10 +34,10 @@ def _spellings(words: Iterable[str], endings: tuple[str, ...]) -> frozenset[str]
 
 _ANY_LABEL = _spellings(_LABELS, ("Key", "Name", "Label", "Id", "_key", "_name", "_label", "_id"))
 _BOTH = _spellings(_WORDS.values, ("Value", "Values", "_value", "_values"))
-COLUMNS = frozenset(words("structures.columns"))
+_COLUMNS = frozenset(words("structures.columns"))
 _ROWS = ("rows", "data", "values", "records", "items", "results")
 _TELLING = (Name.SECRET, Name.TOKEN, Name.PHONE, Name.CARD)
-_ALONE = COLUMNS | {"kty"}
+_ALONE = _COLUMNS | {"kty"}
 _BESIDE_REFERENCE = _WORDS.references | frozenset(words("structures.beside_reference"))
 _EXAMPLES = ("value", "default", "Default", "example", "const")
 
@@ -141,7 +141,7 @@ def columns_of(value: Mapping[str, Any]) -> tuple[str, dict[int, Name]]:
 
     Recognizes objects such as `{"columns": [...], "rows": [...]}`.
     """
-    for label in sorted(COLUMNS.intersection(value)):
+    for label in sorted(_COLUMNS.intersection(value)):
         if isinstance(names := value.get(label), list) and 0 < len(names) <= 256:
             kinds = _kinds([_column_name(one) for one in names])
             rows = next(
