@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from evaltap.recorder.conventions import DIALECTS, framework_of, is_read, read_span
 from evaltap.recorder.conventions.evidence import Evidence, decode
-from evaltap.recorder.conventions.message_shapes import read_messages
+from evaltap.recorder.conventions.message_shapes import decode_messages, read_messages
 from evaltap.recorder.conventions.messages import closing_text, last_user_text, without_fragments
 from evaltap.recorder.conventions.numbered import gather
 from evaltap.recorder.conventions.reading import Reading, failure_of, merge
@@ -356,6 +356,38 @@ def test_a_tool_result_is_read_in_every_shape(message: dict[str, Any]) -> None:
 
     assert [(a.call_id, a.result) for a in read.answers] == [("c1", Evidence("ok"))]
     assert read.text is None
+
+
+_ASKED = '[{"role": "user", "content": "a"}, {"role": "tool", "id": "1", "content": "b"}'
+
+
+@pytest.mark.parametrize(
+    ("first", "next_one"),
+    [
+        (f"{_ASKED}]", f'{_ASKED}, {{"role": "assistant", "content": "c"}}]'),
+        (f"{_ASKED}]", f'{_ASKED} , "said", [{{"type": "text", "text": "c"}}]]'),
+        (f"{_ASKED}]", f'{_ASKED}, {{"type": "text", "text": "no role"}}]'),
+        (f"{_ASKED}]", f"{_ASKED}]"),
+        (f"{_ASKED}]", f"{_ASKED},]"),
+        (f"{_ASKED}]", f"{_ASKED}, NaN]"),
+        (f"{_ASKED}]", f"{_ASKED}, {'[' * 210}{']' * 210}]"),
+        (f"{_ASKED}]", f"{_ASKED}, 5"),
+        ("[]", '[,{"role": "user", "content": "a"}]'),
+        ("[[1]]", "[[1]"),
+        ('[{"type": "text", "text": "a"}]', '[{"type": "text", "text": "a"},{"role": "user"}]'),
+        ("[{'role': 'user'}]", "[{'role': 'user'},{\"role\": \"tool\"}]"),
+    ],
+)
+@pytest.mark.parametrize("role", ["user", "assistant"])
+def test_a_conversation_that_continues_the_one_read_before_is_read_as_any_other(
+    first: str, next_one: str, role: str
+) -> None:
+    decode_messages("[0]", role=role)  # so that nothing is continued
+    alone = decode_messages(next_one, role=role)
+    decode_messages("[0]", role=role)
+    decode_messages(first, role=role)
+
+    assert decode_messages(next_one, role=role) == alone
 
 
 def test_the_last_user_message_is_not_a_tool_result() -> None:

@@ -13,6 +13,7 @@ from evaltap.recorder.privacy.detectors import find, found_by_rules
 from evaltap.recorder.privacy.lexicon import rows
 from evaltap.recorder.privacy.pseudonyms import Pseudonyms
 from evaltap.recorder.privacy.redacted_values import MAX_CLEAN, RedactionReport, ValueRedactor
+from evaltap.recorder.privacy.structures import may_tell
 from evaltap.recorder.privacy.text.calm import calm_keys, is_calm
 from support.corpora.redaction_corpus import entries, harmless
 
@@ -93,6 +94,7 @@ def test_an_identifier_that_is_calm_is_no_number(text: str) -> None:
 KEYS = [
     *("id", "note", "rows", "label", "items", "order_id", "status"),
     *("sqlpwd", "pin", "phone", "card", "name", "value", "columns", "kty", "psk", "at_"),
+    *("role", "content"),
 ]
 DOCUMENTS = st.recursive(
     st.lists(st.sampled_from(PIECES), max_size=4).map("".join)
@@ -136,7 +138,25 @@ def test_only_a_document_without_a_trigger_is_calm(document: object, keys: set[s
     assert calm_keys(orjson.dumps(document)) == keys
 
 
-@pytest.mark.parametrize("hidden", ["", "pass: hunter2!ok", "4111111111111111"])
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ({"role", "content"}, False),
+        ({"name", "title"}, False),
+        ({"name", "content"}, True),
+        ({"columns", "rows"}, True),
+        ({"kty", "d"}, True),
+    ],
+)
+def test_only_an_object_with_a_label_and_a_value_or_with_columns_tells_of_its_values(
+    keys: set[str], told: bool
+) -> None:
+    assert may_tell(keys) is told
+
+
+@pytest.mark.parametrize(
+    "hidden", ["", "pass: hunter2!ok", "4111111111111111", "\0" * 13 + "a\x0b\xb8"]
+)
 @given(st.binary(min_size=16, max_size=16), st.sampled_from(["{}", "{}-{}", "{}-00f067aa0ba902b7"]))
 def test_an_id_of_random_bytes_holds_what_the_rules_find(
     hidden: str, content: bytes, form: str

@@ -1,4 +1,4 @@
-"""Settings of the Python interpreter for processes that score many cases."""
+"""Settings of the Python interpreter for processes that read or score many turns."""
 
 import gc
 import sys

@@ -12,8 +12,8 @@ import orjson
 
 from evaltap.recorder.privacy.findings import PSEUDONYM
 from evaltap.recorder.privacy.pseudonyms import derived_key, random_key
+from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.formats.case import CaseData
 
 if TYPE_CHECKING:
     from evaltap.recorder.privacy.redactor import PatternRedactor

@@ -5,6 +5,7 @@ import os
 import signal
 from typing import Any
 
+from evaltap.cli.interpreter import collecting_rarely
 from evaltap.cli.listening import listening, tls_context
 from evaltap.cli.messages import say
 from evaltap.cli.options.record import CollectOptions
@@ -25,7 +26,8 @@ def run(options: CollectOptions) -> int:
     refuse_strange_brokers(options.log)
     recorder = Recorder(options.log)
     server = receiver_server(recorder, CollectorAccess(token, local=_is_local(options.host)), tls)
-    _serve(server, options)
+    with collecting_rarely():
+        _serve(server, options)
     return 0 if close_recorder("collect", recorder) else 3
 
 

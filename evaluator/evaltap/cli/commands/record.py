@@ -27,12 +27,6 @@ from evaltap.recorder.sources.otlp_files import (
 from evaltap.recorder.sources.replay import Replay
 from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.files.documents import (
-    check_set_name,
-    eval_set_name,
-    iter_cases,
-    write_eval_set,
-)
 from evaltap.schemas.text import counted
 
 
@@ -54,7 +48,7 @@ def record_otlp(options: OtlpOptions) -> int:
             "nothing to write to; give --out FILE or --log LOG, or --explain to only list the turns"
         )
     if options.out:
-        check_set_name(Path(options.out))
+        _check_name(options.out)
     report = ReadingReport()
     # An eval set is written as a whole, in order of time; a log as the files are read.
     read = read_cases if options.out else stream_cases
@@ -118,8 +112,17 @@ def _summarise(
     )
 
 
+def _check_name(out: str) -> None:
+    """Raise InputError if the file to write lacks the suffix of an eval set."""
+    from evaltap.schemas.files.documents import check_set_name  # pydantic, which no log needs
+
+    check_set_name(Path(out))
+
+
 def _write(out: str, cases: Sequence[CaseData], *, redaction: bool) -> None:
     """Write the cases to an eval set, redacted as on a log; report how many were changed."""
+    from evaltap.schemas.files.documents import eval_set_name, write_eval_set  # see _check_name
+
     if redaction and RecorderConfig().redaction:
         redact = case_redactor()
         redacted = [redact(case) for case in cases]
@@ -152,7 +155,7 @@ def _report_refused(refused: Mapping[Path, int]) -> int:
 def record_claude_code(options: ClaudeCodeOptions) -> int:
     """Record the turns of transcripts; raise EvaltapError for files that are not transcripts."""
     if options.out:
-        check_set_name(Path(options.out))
+        _check_name(options.out)
     report = TranscriptReport()
     cases = list(
         read_transcripts(options.files, recorder_version=version("evaltap"), report=report)
@@ -178,6 +181,8 @@ def record_claude_code(options: ClaudeCodeOptions) -> int:
 
 def record_cases(options: ReplayedOptions) -> int:
     """Replay eval cases to a log; raise EvaltapError for a case without recorded turns."""
+    from evaltap.schemas.files.documents import eval_set_name, iter_cases  # see _check_name
+
     with (
         progress("cases") as show,
         Replay(options.log, redaction=not options.no_redaction) as replay,

@@ -9,8 +9,6 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-import orjson
-
 from evaltap.recorder.copying import thaw
 from evaltap.recorder.media import MediaPart, written
 from evaltap.recorder.observation import (
@@ -27,7 +25,7 @@ from evaltap.recorder.observation import (
     ToolReturned,
     UserMessage,
 )
-from evaltap.recorder.telemetry.spans import canonical_json
+from evaltap.recorder.telemetry.spans import canonical_bytes
 from evaltap.schemas.data import JsonObject
 
 _T = TypeVar("_T", bound=RunEvent)
@@ -100,12 +98,7 @@ _VOLATILE = ("revision", "samplingReason", "inclusionProbability")
 def digest_of(case: Mapping[str, Any]) -> str:
     """Return a digest of a case's content, equal for revisions with equal content."""
     source = {key: value for key, value in case["source"].items() if key not in _VOLATILE}
-    content = {**case, "source": source}
-    try:
-        written = orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
-    except TypeError:
-        # A lone surrogate, or a number beyond 64 bits.
-        written = canonical_json(content).encode("utf-8", "backslashreplace")
+    written = canonical_bytes({**case, "source": source})
     return hashlib.sha256(written).hexdigest()[:16]
 
 
@@ -364,5 +357,5 @@ def _present(fields: Mapping[str, object]) -> JsonObject:
     return {
         key: value
         for key, value in fields.items()
-        if value is not None and value != {} and value != []
+        if value or (value is not None and value != {} and value != [])
     }

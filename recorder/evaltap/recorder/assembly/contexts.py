@@ -8,7 +8,7 @@ import hashlib
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from evaltap.recorder.telemetry.spans import canonical_json
+from evaltap.recorder.telemetry.spans import canonical_bytes
 from evaltap.schemas.data import CaseData, JsonObject
 
 MAX_SESSIONS = 10_000
@@ -95,12 +95,12 @@ def _parts(turn: CaseData) -> tuple[list[JsonObject], list[JsonObject]]:
     """Return the instructions and the preceding conversation."""
     messages = turn.get(FIELD) or []
     conversation = [one for one in messages if one.get("role") in ("user", "assistant")]
-    return [one for one in messages if one not in conversation], conversation
+    instructions = [one for one in messages if one.get("role") not in ("user", "assistant")]
+    return instructions, conversation
 
 
 def _digest(instructions: list[JsonObject]) -> bytes:
-    written = canonical_json(instructions).encode("utf-8", "backslashreplace")
-    return hashlib.sha256(written).digest()[:16]
+    return hashlib.sha256(canonical_bytes(instructions)).digest()[:16]
 
 
 def _message_digest(message: JsonObject) -> bytes:

@@ -21,9 +21,12 @@ _MOST_LEVELS = 200
 Flaw = Literal["truncated", "redacted"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Evidence:
-    """A value from telemetry, or why it cannot be used (`flaw`; `value` is then None)."""
+    """A value from telemetry, or why it cannot be used (`flaw`; `value` is then None).
+
+    Nobody changes one. It is not frozen, because a turn has forty, and that would take four times as long.
+    """
 
     value: Any
     flaw: Flaw | None = None
@@ -47,7 +50,7 @@ def decode(value: Any) -> Evidence:
             value = orjson.loads(text)
         except orjson.JSONDecodeError:
             return _decode_leniently(value, text)
-        if _is_deep(value, text):
+        if is_deep(value, text):
             return Evidence(text)
     return Evidence(value)
 
@@ -85,7 +88,7 @@ def _decode_leniently(raw: str, text: str) -> Evidence:
         return Evidence(raw)
     try:
         value = json.loads(text)
-        return Evidence(raw if _is_deep(value, text) else value)
+        return Evidence(raw if is_deep(value, text) else value)
     except (ValueError, RecursionError):
         pass
     try:
@@ -96,7 +99,7 @@ def _decode_leniently(raw: str, text: str) -> Evidence:
         return Evidence(None, "truncated") if cut else Evidence(raw)
 
 
-def _is_deep(value: object, text: str) -> bool:
+def is_deep(value: object, text: str) -> bool:
     """Return whether a value read from a text is nested more than `_MOST_LEVELS` deep."""
     if text.count("[") + text.count("{") <= _MOST_LEVELS:
         return False

@@ -95,7 +95,7 @@ class GenAI:
     def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
         """Return the reading of a span with any `gen_ai.*` attribute."""
         attributes = span.attributes
-        if not any(key.startswith("gen_ai.") for key in attributes):
+        if OPERATION not in attributes and not any(map(_is_own, attributes)):
             return None
         reading = Reading(
             self.name,
@@ -125,6 +125,10 @@ class GenAI:
         return reading
 
 
+def _is_own(name: str) -> bool:
+    return name.startswith("gen_ai.")
+
+
 def classify(attributes: Mapping[str, object]) -> Kind | None:
     """Return the span's kind, by its operation name or, failing that, by its attributes."""
     operation = attributes.get(OPERATION)
@@ -149,7 +153,8 @@ def content_value(value: object) -> Evidence | None:
     if value is None:
         return None
     evidence = decode(value)
-    return Evidence(without_block(evidence.value), evidence.flaw, evidence.media)
+    words = without_block(evidence.value)
+    return evidence if words is evidence.value else Evidence(words)
 
 
 def _call_id(attributes: Mapping[str, object]) -> str | None:
@@ -158,10 +163,9 @@ def _call_id(attributes: Mapping[str, object]) -> str | None:
 
 
 def _read_content(reading: Reading, span: Span, logs: Sequence[LogRecord]) -> None:
-    carriers: list[Mapping[str, object]] = [span.attributes]
-    carriers += [event.attributes for event in span.events if event.name == DETAILS_EVENT]
-    carriers += [log.attributes for log in logs if log.event_name == DETAILS_EVENT]
-    for carrier in carriers:
+    events = (event.attributes for event in span.events if event.name == DETAILS_EVENT)
+    records = (log.attributes for log in logs if log.event_name == DETAILS_EVENT)
+    for carrier in (span.attributes, *events, *records):
         _read_messages(reading, carrier)
         if reading.arguments is None:
             reading.arguments = content_value(carrier.get(ARGUMENTS))
@@ -200,21 +204,18 @@ _PARAMETER = "code.function.parameters."
 
 
 def _read_messages(reading: Reading, carrier: Mapping[str, object]) -> None:
-    if reading.context is None:
-        reading.context, _ = decode_messages(carrier.get(INSTRUCTIONS), role="system")
-    if reading.input is None:
-        reading.input, flaw = decode_messages(_first_of(carrier, INPUT_MESSAGES, KERNEL_INPUT))
+    if reading.context is None and INSTRUCTIONS in carrier:
+        reading.context, _ = decode_messages(carrier[INSTRUCTIONS], role="system")
+    entered = carrier.get(INPUT_MESSAGES, carrier.get(KERNEL_INPUT))
+    if reading.input is None and entered is not None:
+        reading.input, flaw = decode_messages(entered)
         if flaw:
             reading.flaws["input"] = flaw
-    if reading.output is None:
-        left = _first_of(carrier, OUTPUT_MESSAGES, KERNEL_OUTPUT)
+    left = carrier.get(OUTPUT_MESSAGES, carrier.get(KERNEL_OUTPUT))
+    if reading.output is None and left is not None:
         reading.output, flaw = decode_messages(left, role="assistant")
         if flaw:
             reading.flaws["output"] = flaw
-
-
-def _first_of(carrier: Mapping[str, object], *names: str) -> object:
-    return next((carrier[name] for name in names if name in carrier), None)
 
 
 def _read_tool_messages(reading: Reading) -> None:

@@ -7,9 +7,18 @@ and responses items, Google GenAI contents, Anthropic and Bedrock content blocks
 
 import ast
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from evaltap.recorder.conventions.evidence import WITHHELD, Evidence, Flaw, decode, without_block
+import orjson
+
+from evaltap.recorder.conventions.evidence import (
+    WITHHELD,
+    Evidence,
+    Flaw,
+    decode,
+    is_deep,
+    without_block,
+)
 from evaltap.recorder.conventions.media_shapes import BLOCKS, TYPES, media_in
 from evaltap.recorder.conventions.messages import (
     Answer,
@@ -31,17 +40,23 @@ def read_messages(value: object, *, role: str = "user") -> tuple[Message, ...]:
         return (message,) if message is not None else ()
     if not isinstance(value, list | tuple):
         return ()
-    if value and all(_is_part(item) for item in value):
+    if _are_parts(value):
         return (Message(role, _parts(value)),)
-    found: list[Message] = []
-    for item in value:
+    return tuple(_each(value, role))
+
+
+def _are_parts(items: Sequence[object]) -> bool:
+    return bool(items) and all(map(_is_part, items))
+
+
+def _each(items: Iterable[object], role: str) -> Iterator[Message]:
+    for item in items:
         if isinstance(item, list | tuple):
-            found.extend(read_messages(item, role=role))
-        elif isinstance(item, Mapping):
+            yield from read_messages(item, role=role)
+        elif type(item) is dict or isinstance(item, Mapping):
             message = _message(item, role)
             if message is not None:
-                found.append(message)
-    return tuple(found)
+                yield message
 
 
 def read_request(value: object) -> tuple[Message, ...]:
@@ -90,10 +105,38 @@ def decode_messages(
     """Decode and read messages; `(None, flaw)` when the value is absent or unusable."""
     if value is None:
         return None, None
+    if isinstance(value, str) and (messages := _conversation(value, role)) is not None:
+        return messages or None, None
     evidence = decode(value)
     if evidence.flaw:
         return None, evidence.flaw
     return read_messages(evidence.value, role=role) or None, None
+
+
+_LONGEST_REMEMBERED = 1 << 20
+_NOTHING: tuple[str, tuple[Message, ...]] = ("[", ())
+_latest: dict[str, tuple[str, tuple[Message, ...]]] = {}
+"""The list read last, by role, up to where another message may follow: the next model call repeats it."""
+
+
+def _conversation(text: str, role: str) -> tuple[Message, ...] | None:
+    """Read the messages of a JSON list, only those that were not read just before; None for another text."""
+    if text[:1] != "[" or text[-1:] != "]":
+        return None
+    known, before = _latest.get(role, _NOTHING)
+    if not text.startswith(known):
+        known, before = _NOTHING
+    added = f"[{text[len(known) :]}"
+    try:
+        items = orjson.loads(added)
+    except orjson.JSONDecodeError:
+        return None
+    if not items or is_deep(items, added) or (not before and _are_parts(items)):
+        return None
+    messages = (*before, *_each(items, role))
+    if len(text) <= _LONGEST_REMEMBERED:
+        _latest[role] = f"{text[:-1]},", messages
+    return messages
 
 
 def events_as_messages(value: object) -> object:
@@ -136,16 +179,17 @@ _PART_MESSAGES = ("function_call", "function_call_output", "tool_call", "tool_ca
 def _message(item: Mapping[str, object], role: str) -> Message | None:
     if not _ENVELOPES.isdisjoint(item) and (inner := _envelope(item, role)) is not None:
         return _message(inner, role)
-    kind = _string(item.get("type")) or ""
-    if kind in REASONING:
-        thought = _reasoning_part(item)
-        return Message("assistant", (thought,)) if thought is not None else None
-    if kind in _PART_MESSAGES or kind in HOSTED_CALLS:
-        part = _part(item)
-        spoken = "assistant" if isinstance(part, Call) else "tool"
-        return Message(spoken, (part,)) if part is not None else None
-    named = kind if kind in _ROLES or kind in ("tool", "system") else None
-    given = _string(item.get("role")) or named
+    given = _string(item.get("role"))
+    if kind := _string(item.get("type")):
+        if kind in REASONING:
+            thought = _reasoning_part(item)
+            return Message("assistant", (thought,)) if thought is not None else None
+        if kind in _PART_MESSAGES or kind in HOSTED_CALLS:
+            part = _part(item)
+            spoken = "assistant" if isinstance(part, Call) else "tool"
+            return Message(spoken, (part,)) if part is not None else None
+        if given is None and (kind in _ROLES or kind in ("tool", "system")):
+            given = kind
     if given is None and not any(key in item for key in ("content", "parts", "tool_calls")):
         return None
     speaker = _ROLES.get(given, given) if given is not None else role
@@ -173,7 +217,7 @@ def _envelope(item: Mapping[str, object], role: str) -> Mapping[str, object] | N
 def _spoken_parts(item: Mapping[str, object]) -> tuple[Part, ...]:
     body = item.get("parts", item.get("content"))
     parts = _parts(body) if body is not None else ()
-    calls = _calls(item)
+    calls = () if _CALLS.isdisjoint(item) else _calls(item)
     if not calls:
         return parts
     seen = {part.call_id for part in parts if isinstance(part, Call) and part.call_id}
@@ -182,6 +226,9 @@ def _spoken_parts(item: Mapping[str, object]) -> tuple[Part, ...]:
         # Next to tool calls, an empty text is only a placeholder.
         parts = tuple(part for part in parts if not isinstance(part, Text) or part.content)
     return parts + extra
+
+
+_CALLS = frozenset(("tool_calls", "additional_kwargs"))
 
 
 def _tool_message(item: Mapping[str, object]) -> Part:
@@ -225,13 +272,11 @@ def _requested_calls(item: Mapping[str, object]) -> object:
 def _parts(body: object) -> tuple[Part, ...]:
     if isinstance(body, str):
         return (text_part(body),)
-    if isinstance(body, Mapping):
-        if isinstance(body.get("parts"), list):
-            return _parts(body["parts"])
-        body = [body]
-    if not isinstance(body, list | tuple):
+    if isinstance(body, list | tuple):
+        return tuple([part for part in map(_part, body) if part is not None])
+    if not isinstance(body, Mapping):
         return ()
-    return tuple(part for part in map(_part, body) if part is not None)
+    return _parts(body["parts"] if isinstance(body.get("parts"), list) else [body])
 
 
 def _is_part(item: object) -> bool:
@@ -244,7 +289,7 @@ def _is_part(item: object) -> bool:
 def _part(item: object) -> Part | None:
     if isinstance(item, str):
         return text_part(item)
-    if not isinstance(item, Mapping):
+    if type(item) is not dict and not isinstance(item, Mapping):
         return None
     if item.get("thought") is True:
         return _reasoning_part(item)

@@ -152,7 +152,7 @@ def failure_of(span: Span, stated: Failure | None = None) -> Failure | None:
     event. The exception event is the most precise about type and message.
     """
     event = next((event for event in reversed(span.events) if event.name == "exception"), None)
-    error_type = _text(span.attributes.get("error.type"))
+    error_type = text(span.attributes.get("error.type"))
     if stated is None and event is None and error_type is None and span.status_code != STATUS_ERROR:
         return None
     told = stated or Failure()
@@ -160,8 +160,8 @@ def failure_of(span: Span, stated: Failure | None = None) -> Failure | None:
         return None
     raised: Mapping[str, object] = {} if event is None else event.attributes
     kind, message = _split(
-        _text(raised.get("exception.type")) or error_type,
-        _text(raised.get("exception.message")) or span.status_message or None,
+        text(raised.get("exception.type")) or error_type,
+        text(raised.get("exception.message")) or span.status_message or None,
     )
     told_kind, told_message = _split(told.type, told.message)
     kind, message = told_kind or kind, told_message or message
@@ -218,7 +218,7 @@ def agent_in_name(span_name: str) -> str | None:
 
 def text(value: object) -> str | None:
     """Return the value if it is non-empty text, else None."""
-    return _text(value)
+    return value if isinstance(value, str) and value else None
 
 
 def whole(value: Any) -> int | None:
@@ -257,7 +257,3 @@ def first_whole(attributes: Mapping[str, object], *names: str) -> int | None:
         if value is not None and (found := whole(value)) is not None:
             return found
     return None
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None

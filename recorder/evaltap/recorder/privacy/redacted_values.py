@@ -20,8 +20,6 @@ from evaltap.recorder.privacy.policy import WITHHELD
 from evaltap.recorder.privacy.pseudonyms import Pseudonyms
 from evaltap.recorder.privacy.rule_matching import Rule
 from evaltap.recorder.privacy.structures import (
-    COLUMNS,
-    SIGNS,
     begins_key,
     columns_of,
     is_schema,
@@ -30,6 +28,7 @@ from evaltap.recorder.privacy.structures import (
     kinds_in_schema,
     kinds_of_held,
     kinds_of_rows,
+    may_tell,
     secret_parts,
     values_of_label,
 )
@@ -132,7 +131,8 @@ class ValueRedactor:
         yield_to_agent()
         try:
             kind = kind_of_name(name)
-            if kind is Name.PLAIN and not self._rules and _is_plain(value):
+            is_identifier = kind is Name.IDENTIFIER
+            if kind in _HARMLESS and not self._rules and _is_plain(value, is_identifier):
                 return value
             document, use = _document(value), _USES[kind]
             if document and kind in _HARMLESS and self._is_calm(document):
@@ -153,7 +153,7 @@ class ValueRedactor:
     def _is_calm(self, document: bytes) -> bool:
         """Return whether no rule can match a part of a document, whatever its place."""
         keys = None if self._rules else calm_keys(document)
-        if keys is None or not SIGNS.isdisjoint(keys):
+        if keys is None or may_tell(keys):
             return False
         return all(kind_of_name(key) in _HARMLESS for key in keys)
 
@@ -217,7 +217,7 @@ class ValueRedactor:
     ) -> JsonObject:
         """Redact an object; the name `above` it tells what its keys for values hold."""
         redacted: JsonObject = {}
-        kinds_by_key = {} if SIGNS.isdisjoint(value) else self._kinds_in_object(value)
+        kinds_by_key = self._kinds_in_object(value) if may_tell(value) else {}
         if above is not Name.PLAIN and not kinds_by_key:
             held = kinds_of_held if above is Name.TOKEN else kinds_in_schema
             kinds_by_key = {**held(value)}
@@ -237,9 +237,10 @@ class ValueRedactor:
                     redacted[known] = self._rows(one, columns, report, nested=nested)
                     continue
                 kind = columns
-            if kind is Name.PLAIN:
-                if not plain or not _is_plain(one):
-                    one = self.value(one, report, identifier=False, nested=nested)
+            if kind in _HARMLESS:
+                is_identifier = kind is Name.IDENTIFIER
+                if not plain or not _is_plain(one, is_identifier):
+                    one = self.value(one, report, identifier=is_identifier, nested=nested)
             elif kind is not Name.SECRET or not _is_no_secret(name, one, value):
                 one = self._named(kind, one, report, nested=nested)
             redacted[known] = one
@@ -249,10 +250,9 @@ class ValueRedactor:
         """Return what an object says about its own values: by a label, by columns, as a web key."""
         label, labelled = values_of_label(value)
         kinds_by_key: dict[str, Name | dict[int, Name]] = dict.fromkeys(labelled, label)
-        if not COLUMNS.isdisjoint(value):
-            rows, columns = columns_of(value)
-            if columns:
-                kinds_by_key[rows] = columns
+        rows, columns = columns_of(value)
+        if columns:
+            kinds_by_key[rows] = columns
         if "kty" in value:
             kinds_by_key.update(dict.fromkeys(secret_parts(value), Name.SECRET))
         return kinds_by_key
@@ -435,11 +435,14 @@ def _is_no_secret(name: str, value: Any, beside: JsonObject) -> bool:
     return is_postcode(name, value, beside)
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: Any, is_identifier: bool = False) -> bool:
     """Return whether no rule can match a value of this form."""
     kind = type(value)
     if kind is str:
-        return is_ordinary(value) or (len(value) < _SHORTEST_REMEMBERED and is_calm(value))
+        if is_ordinary(value):
+            return True
+        is_word = not is_identifier or value[0].isalpha()
+        return is_word and len(value) < _SHORTEST_REMEMBERED and is_calm(value)
     if kind is int:
         return bool(value <= _SMALLEST_NUMBER)
     return value is None or kind is float or kind is bool

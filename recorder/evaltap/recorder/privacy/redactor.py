@@ -54,6 +54,8 @@ class PatternRedactor:
         self._policy = policy or FieldPolicy()
         self._apply = PolicyApplier(self._policy, self._pseudonyms)
         self._kept = self._policy.where("keep")
+        kept_here = (name for name, field in _POLICY_NAMES.items() if field in self._kept)
+        self._kept_fields = {"tools", *self._kept, *kept_here}
         self._values = ValueRedactor(self._pseudonyms, rules=rules, entropy=entropy)
 
     def __call__(self, case: CaseData) -> tuple[JsonObject, RedactionReport]:
@@ -116,9 +118,11 @@ class PatternRedactor:
         redacted: JsonObject = {}
         lost = {}
         for name, value in part.items():
+            if name in self._kept_fields:
+                redacted[name] = value
+                continue
             before = report.failures
-            kept = name == "tools" or _POLICY_NAMES.get(name, name) in self._kept
-            redacted[name] = value if kept else self._values.item(name, value, report)
+            redacted[name] = self._values.item(name, value, report)
             if report.failures > before and name in fields:
                 lost[name] = "redacted"
         if lost:

@@ -4,7 +4,7 @@ Each function determines the kind of value in the parts of an object or list, as
 for its own value. Most objects and lists need none of this, which a quick check detects.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from evaltap.recorder.privacy.lexicon import lists, patterns, words
@@ -34,18 +34,24 @@ def _spellings(words: Iterable[str], endings: tuple[str, ...]) -> frozenset[str]
 
 _ANY_LABEL = _spellings(_LABELS, ("Key", "Name", "Label", "Id", "_key", "_name", "_label", "_id"))
 _BOTH = _spellings(_WORDS.values, ("Value", "Values", "_value", "_values"))
-COLUMNS = frozenset(words("structures.columns"))
+_COLUMNS = frozenset(words("structures.columns"))
 _ROWS = ("rows", "data", "values", "records", "items", "results")
 _TELLING = (Name.SECRET, Name.TOKEN, Name.PHONE, Name.CARD)
-SIGNS = frozenset((*_BOTH, *COLUMNS, "kty"))
-"""Objects without any of these keys need no further check."""
+_ALONE = _COLUMNS | {"kty"}
 _BESIDE_REFERENCE = _WORDS.references | frozenset(words("structures.beside_reference"))
 _EXAMPLES = ("value", "default", "Default", "example", "const")
 
 
+def may_tell(keys: Collection[str]) -> bool:
+    """Return whether an object with some of these keys may say what its own values hold."""
+    if not _ALONE.isdisjoint(keys):
+        return True
+    return not _BOTH.isdisjoint(keys) and not _TELLS.isdisjoint(keys)
+
+
 def values_of_label(value: Mapping[str, Any]) -> tuple[Name, frozenset[str]]:
     """Return what the label of `{"name": ..., "value": ...}` means, and the keys that hold the value."""
-    if len(value) > 16 or _TELLS.isdisjoint(value):
+    if len(value) > 16:
         return Name.PLAIN, frozenset()
     held = _BOTH.intersection(value)
     if not held:
@@ -135,7 +141,7 @@ def columns_of(value: Mapping[str, Any]) -> tuple[str, dict[int, Name]]:
 
     Recognizes objects such as `{"columns": [...], "rows": [...]}`.
     """
-    for label in sorted(COLUMNS.intersection(value)):
+    for label in sorted(_COLUMNS.intersection(value)):
         if isinstance(names := value.get(label), list) and 0 < len(names) <= 256:
             kinds = _kinds([_column_name(one) for one in names])
             rows = next(

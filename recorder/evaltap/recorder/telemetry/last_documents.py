@@ -29,8 +29,9 @@ def last_documents(paths: Iterable[str | Path]) -> dict[int, list[str]] | None:
     `read_documents`.
     """
     last: dict[str, int] = {}
+    written: dict[bytes, int] = {}
     numbers = count(1)
-    scopes = detached = 0
+    is_detached = has_others = False
     for path in paths:
         if not Path(path).is_file():
             return None
@@ -49,17 +50,16 @@ def last_documents(paths: Iterable[str | Path]) -> dict[int, list[str]] | None:
                     continue
                 if _REQUEST.match(line) is None:
                     return None
-                last.update(dict.fromkeys(_ids(line), next(numbers)))
-                scopes += line.count(_SPANS)
-                detached += len(_DETACHED_SCOPE.findall(line)) if _DETACHED in line else 0
-    if detached and scopes > detached:
+                written.update(dict.fromkeys(_TRACE_ID.findall(line), next(numbers)))
+                detached = len(_DETACHED_SCOPE.findall(line)) if _DETACHED in line else 0
+                is_detached = is_detached or detached > 0
+                has_others = has_others or line.count(_SPANS) > detached
+    if is_detached and has_others:
         return None
+    for one, number in written.items():
+        trace_id = hexadecimal(one.decode("ascii", "replace"), 32) or ""
+        last[trace_id] = max(number, last.get(trace_id, 0))
     ends: dict[int, list[str]] = {}
     for trace_id, number in last.items():
         ends.setdefault(number, []).append(trace_id)
     return ends
-
-
-def _ids(line: bytes) -> set[str]:
-    found = set(_TRACE_ID.findall(line))
-    return {hexadecimal(one.decode("ascii", "replace"), 32) or "" for one in found}

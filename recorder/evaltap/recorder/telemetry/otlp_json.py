@@ -12,10 +12,10 @@ import binascii
 import gzip
 import io
 import json
-import string
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -29,8 +29,9 @@ from evaltap.schemas.errors import FormatError, InputError
 from evaltap.schemas.files.devices import refuse_device
 
 _STATUS_NAMES = {"STATUS_CODE_UNSET": 0, "STATUS_CODE_OK": 1, "STATUS_CODE_ERROR": STATUS_ERROR}
-_HEX_DIGITS = frozenset(string.hexdigits)
 _GZIP = b"\x1f\x8b"
+_READ_AT_ONCE = 1 << 20
+"""Bytes: a line of many spans is put together from few parts."""
 _MOST_DIGITS = 20
 """Of a 64-bit integer."""
 _SIGNALS = ("resourceSpans", "resourceLogs", "resourceMetrics")
@@ -85,7 +86,7 @@ def opened(path: str | Path) -> Iterator[io.BufferedReader]:
     name = str(path)
     try:
         refuse_device(Path(path))
-        raw = Path(path).open("rb")  # noqa: SIM115  (closed below)
+        raw: io.BufferedReader = io.BufferedReader(io.FileIO(name), _READ_AT_ONCE)
     except OSError as error:
         raise _unreadable(name, error) from None
     with raw:
@@ -175,7 +176,7 @@ def decode_request(
     Spans without a trace id are listed in `skipped` if given, otherwise rejected.
     """
     root = _Place(path, place)
-    if not isinstance(document, Mapping):
+    if not isinstance(document, dict):
         raise root.error(
             f"found {_kind(document)}; expected an object with resourceSpans or resourceLogs"
         )
@@ -260,20 +261,26 @@ def _one_after_the_other(data: bytes) -> list[tuple[str, object]]:
 
 
 class _Place:
-    """A location in a document, for error messages."""
+    """A location in a document, written out only in error messages."""
 
-    __slots__ = ("path", "place")
+    __slots__ = ("path", "place", "steps")
 
-    def __init__(self, path: str, place: str) -> None:
+    def __init__(self, path: str, place: str, steps: tuple[str | int, ...] = ()) -> None:
         self.path = path
         self.place = place
+        self.steps = steps
 
-    def __truediv__(self, step: str) -> "_Place":
-        joint = "" if not self.place or step.startswith("[") else ": " if " " in self.place else "."
-        return _Place(self.path, f"{self.place}{joint}{step}")
+    def __truediv__(self, step: str | int) -> "_Place":
+        return _Place(self.path, self.place, (*self.steps, step))
 
     def error(self, message: str) -> FormatError:
-        return FormatError(message, path=self.path, place=self.place)
+        place = self.place
+        for step in self.steps:
+            if isinstance(step, int):
+                place += f"[{step}]"
+            else:
+                place += ("" if not place else ": " if " " in place else ".") + step
+        return FormatError(message, path=self.path, place=place)
 
 
 def _entries(
@@ -286,8 +293,8 @@ def _entries(
     if not isinstance(items, list):
         raise here.error(f"found {_kind(items)}; expected an array")
     for index, item in enumerate(items):
-        place = here / f"[{index}]"
-        if not isinstance(item, Mapping):
+        place = here / index
+        if not isinstance(item, dict):
             raise place.error(f"found {_kind(item)}; expected an object")
         yield item, place
 
@@ -316,17 +323,10 @@ def _span(
         span_id=_identifier(item, "spanId", 16, at),
         parent_id=_identifier(item, "parentSpanId", 16, at, required=False) or None,
         name=str(item.get("name") or ""),
-        start_ns=_integer(_get(item, "startTimeUnixNano"), at / "startTimeUnixNano"),
-        end_ns=_integer(_get(item, "endTimeUnixNano"), at / "endTimeUnixNano"),
+        start_ns=_integer(item, "startTimeUnixNano", at),
+        end_ns=_integer(item, "endTimeUnixNano", at),
         attributes=_attributes(item.get("attributes")),
-        events=tuple(
-            SpanEvent(
-                str(event.get("name") or ""),
-                _integer(_get(event, "timeUnixNano"), place / "timeUnixNano"),
-                _attributes(event.get("attributes")),
-            )
-            for event, place in _entries(item, at, "events")
-        ),
+        events=() if item.get("events") in (None, []) else tuple(_events(item, at)),
         status_code=_STATUS_NAMES.get(code, 0) if isinstance(code, str) else _small(code),
         status_message=str(status.get("message") or ""),
         scope=scope,
@@ -334,10 +334,19 @@ def _span(
     )
 
 
+def _events(item: Mapping[str, object], at: _Place) -> Iterator[SpanEvent]:
+    for event, place in _entries(item, at, "events"):
+        yield SpanEvent(
+            str(event.get("name") or ""),
+            _integer(event, "timeUnixNano", place),
+            _attributes(event.get("attributes")),
+        )
+
+
 def _log(item: Mapping[str, object], at: _Place, scope: str) -> LogRecord:
     attributes = _attributes(item.get("attributes"))
-    time_ns = _integer(_get(item, "timeUnixNano"), at / "timeUnixNano")
-    observed = _integer(_get(item, "observedTimeUnixNano"), at / "observedTimeUnixNano")
+    time_ns = _integer(item, "timeUnixNano", at)
+    observed = _integer(item, "observedTimeUnixNano", at)
     return LogRecord(
         trace_id=_identifier(item, "traceId", 32, at, required=False),
         span_id=_identifier(item, "spanId", 16, at, required=False),
@@ -350,19 +359,21 @@ def _log(item: Mapping[str, object], at: _Place, scope: str) -> LogRecord:
 
 
 def _attributes(items: object) -> JsonObject:
-    if not isinstance(items, Sequence) or isinstance(items, str):
+    if not isinstance(items, list | tuple):
         return {}
     return {
         str(item["key"]): _any_value(item.get("value"))
         for item in items
-        if isinstance(item, Mapping) and "key" in item
+        if isinstance(item, dict) and "key" in item
     }
 
 
 def _any_value(value: object) -> object:
-    if not isinstance(value, Mapping):
+    if not isinstance(value, dict):
         return value
     for key, content in value.items():
+        if key == "stringValue":  # as most are
+            return content
         name = key.replace("_v", "V")
         if name == "intValue":
             return int(content) if _is_integer(content) else content
@@ -379,20 +390,22 @@ def _any_value(value: object) -> object:
 
 def _get(item: Mapping[str, object], key: str) -> object:
     value = item.get(key)
-    if value is None:
-        snake = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in key)
-        value = item.get(snake)
-    return value
+    return item.get(_in_snake_case(key)) if value is None else value
+
+
+@cache
+def _in_snake_case(key: str) -> str:
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in key)
 
 
 def _object(item: Mapping[str, object], key: str) -> Mapping[str, object]:
     """Return an optional object of the message, empty for any other type."""
     value = _get(item, key)
-    return value if isinstance(value, Mapping) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def _values(content: object) -> Sequence[object]:
-    values = content.get("values") if isinstance(content, Mapping) else None
+    values = content.get("values") if isinstance(content, dict) else None
     return values if isinstance(values, list) else ()
 
 
@@ -422,19 +435,24 @@ def hexadecimal(text: str, digits: int) -> str | None:
     if not text.strip("0"):
         return ""
     if len(text) == digits:
-        return text.lower() if _HEX_DIGITS.issuperset(text) else None
-    try:
-        decoded = base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        return None
+        try:
+            decoded = bytes.fromhex(text)
+        except ValueError:
+            return None
+    else:
+        try:
+            decoded = base64.b64decode(text, validate=True)
+        except (binascii.Error, ValueError):
+            return None
     return decoded.hex() if len(decoded) * 2 == digits else None
 
 
-def _integer(value: Any, at: _Place) -> int:
+def _integer(item: Mapping[str, object], key: str, at: _Place) -> int:
+    value: Any = _get(item, key)
     if value is None or value == "":
         return 0
     if not _is_integer(value):
-        raise at.error(f"found {value!r}; expected a whole number of nanoseconds")
+        raise (at / key).error(f"found {value!r}; expected a whole number of nanoseconds")
     return int(value)
 
 

@@ -9,6 +9,8 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import orjson
+
 SERVICE_NAME = "service.name"
 SERVICE_VERSION = "service.version"
 ENVIRONMENTS = ("deployment.environment.name", "deployment.environment")
@@ -74,6 +76,14 @@ def is_evaluation(item: Span | LogRecord) -> bool:
 def canonical_json(value: object) -> str:
     """Return text that is equal for equal JSON values, whatever the order of their keys."""
     return json.dumps(value, sort_keys=True, ensure_ascii=False, default=str)
+
+
+def canonical_bytes(value: object) -> bytes:
+    """Return bytes that are equal for equal JSON values, whatever the order of their keys."""
+    try:
+        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    except TypeError:  # a lone surrogate, or a number beyond 64 bits
+        return canonical_json(value).encode("utf-8", "backslashreplace")
 
 
 def plain(value: object) -> object:

@@ -52,10 +52,12 @@ def observe_trace(
     ids: when a missing parent arrives late, its run keeps the id.
     """
     known = known_runs or {}
-    return [
-        _observe_run(root, _run_id(root, known), close_reason)
-        for root in find_runs(build_tree(spans, logs))
-    ]
+    tops = build_tree(spans, logs)
+    runs = [_observe_run(root, _run_id(root, known), close_reason) for root in find_runs(tops)]
+    for top in tops:
+        for node in (top, *top.descendants()):
+            node.parent = None  # without cycles, the tree need not wait for the garbage collector
+    return runs
 
 
 def _run_id(root: Node, known: Mapping[str, str]) -> str:

@@ -226,14 +226,14 @@ class Trajectory:
 
     def _find_owner(self, node: Node) -> Node | None:
         """Return the enclosing tool call, or None at run level."""
-        for above in (node, *node.ancestors()):
+        above: Node | None = node
+        while above is not None:
             adopter = self._adopted.get(above)
             if adopter is not None and adopter is not node:
                 return adopter
             if above is not node and above.kind == "tool":
                 return above
-            if above is self.root:
-                break
+            above = above.parent if above is not self.root else None
         return None
 
     def _model_called(self, run_id: str, node: Node) -> ModelCalled:
@@ -280,7 +280,7 @@ class Trajectory:
         """The model's reasoning before the final answer."""
         return self._reasoning(self._closing) if self._closing is not None else None
 
-    @property
+    @cached_property
     def _closing(self) -> Node | None:
         """The model call that gave the final answer."""
         if self.final is None or not self._level or requests_tool(self._level[-1].reading):

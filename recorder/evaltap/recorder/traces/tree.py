@@ -21,6 +21,9 @@ from evaltap.recorder.traces.node import Node
 _DEEPEST: Final = 200
 """The deepest level of a tree. 20,000 spans, each the child of the one before, took more than a minute."""
 
+_CALLS: Final = ("model", "tool")
+"""Kinds of spans that rarely hold others: nothing is nested in a trace where none does."""
+
 
 def build_tree(spans: Iterable[Span], logs: Iterable[LogRecord] = ()) -> list[Node]:
     """Return the tops of one trace's trees, in order of start."""
@@ -35,8 +38,9 @@ def build_tree(spans: Iterable[Span], logs: Iterable[LogRecord] = ()) -> list[No
         node.parent = _parent(node, nodes)
     _bound_depth(nodes.values())
     merge_tool_events(nodes.values())
-    mark_wrappers(nodes.values())
-    merge_nested(nodes.values())
+    if any(node.parent is not None and node.parent.kind in _CALLS for node in nodes.values()):
+        mark_wrappers(nodes.values())
+        merge_nested(nodes.values())
     if merge_duplicates(nodes.values()):
         _bound_depth(nodes.values())
     tops = _link(nodes)
@@ -153,8 +157,9 @@ _EVENT: Final = re.compile(
 def merge_tool_events(nodes: Iterable[Node]) -> None:
     """Merge the events of a call into one tool call, with the tool's name and the end's result."""
     open_calls: dict[str, list[Node]] = {}
-    for node in sorted(nodes, key=lambda node: (node.span.start_ns, node.span.end_ns)):
-        found = _EVENT.match(node.span.name) if node.kind == "tool" else None
+    events = [node for node in nodes if node.kind == "tool" and node.span.name[:5] == "tool."]
+    for node in sorted(events, key=lambda node: (node.span.start_ns, node.span.end_ns)):
+        found = _EVENT.match(node.span.name)
         if found is None:
             continue
         reading = node.reading

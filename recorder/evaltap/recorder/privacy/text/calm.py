@@ -60,19 +60,21 @@ def calm_keys(content: bytes) -> set[str] | None:
     """
     if len(content) > _LONGEST_DOCUMENT or not content.isascii():
         return None
+    if _LONG in content.translate(_JOINED_IN_DOCUMENT):
+        return None
     text = content.decode()
     if _RE.document.fullmatch(text) is None or "- " in text or _RE.number.search(text) is not None:
         return None
-    if _LONG in content.translate(_JOINED_IN_DOCUMENT) or not _has_calm_words(content):
+    if not _has_calm_words(content):
         return None
     if "_" in text and any(sign in text.lower() for sign in _triggers().signs.get("_", ())):
         return None
-    _, *parts = text.split('"')
-    return {part for part, behind in zip(parts[::2], parts[1::2], strict=True) if behind[0] == ":"}
+    *before, _ = text.split('":')  # no text in it has a colon
+    return {one[one.rindex('"') + 1 :] for one in before}
 
 
 def _has_calm_words(content: bytes) -> bool:
-    found = content.translate(_LETTERS).split()
+    found = set(content.translate(_LETTERS).split())
     return _known.issuperset(map(hash, found)) or all(map(_is_calm_word, found))
 
 

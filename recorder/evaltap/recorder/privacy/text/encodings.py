@@ -23,6 +23,8 @@ _LARGEST = 1 << 20
 Decoded = tuple[int, int, str]
 """A span of a text, and its decoded content."""
 
+_SHORTEST = 5
+"""Fewer characters match no rule; of an id with many zeros, they are no text."""
 _SHORTEST_HEX = 20
 """Seven bytes with a sign between two."""
 _SIGNS = {"%": "percent", "&": "entities", "\\": "escapes", "=": "quoted_printable"}
@@ -100,7 +102,8 @@ def _readable(content: bytes) -> str | None:
         content = _unpacked(content)
     try:
         if len(content) > 3 and content[1::2].count(0) > len(content) // 3:
-            return content.decode("utf-16-le")  # also one that ends in a zero
+            text = content.decode("utf-16-le")  # also one that ends in a zero
+            return text if len(text) - text.count("\0") >= _SHORTEST else None
         text = content.decode()
     except ValueError:
         return None
