@@ -5,6 +5,7 @@ reasons.  Metrics that do so in the same way share the result for each turn (`Co
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -121,7 +122,7 @@ class AgainstReferences(TurnEvaluator):
             found = self._measure(calls.pairs)
             if found.score == 1 and not found.rows:
                 return self._perfect.turn
-            if self._of_shape and not found.rows:
+            if self._of_shape:
                 return calls.score(found, threshold)
             return turn_score(calls.reasoned(found, with_diff=self._with_diff), threshold)
         if not compared.references:
@@ -233,6 +234,8 @@ class ComparedCalls:
 
     def score(self, found: Finding, threshold: float) -> TurnScore:
         """Return the score of the turn for a finding that follows from the shape of the calls."""
+        if found.score is None or found.score == 1:
+            return _without_difference(found, threshold)
         key = found, threshold
         known = self._scores.get(key)
         if known is None:
@@ -249,6 +252,11 @@ class ComparedCalls:
         difference = self.difference if with_diff else ""
         joint = ": " if note and difference else ""
         return Finding(score, f"{note}{joint}{difference}", rows)
+
+
+@lru_cache(maxsize=2048)
+def _without_difference(found: Finding, threshold: float) -> TurnScore:
+    return turn_score(found._replace(reason="") if found.score else found, threshold)
 
 
 def _no_scores(_: Shape) -> dict[tuple[Finding, float], TurnScore]:

@@ -3,18 +3,20 @@
 If both sides are empty, every score is 1; if only one side is empty, precision, recall and similarity are 0.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from evaltap.evaluator.cases.outline import AnyCall
 from evaltap.evaluator.scoring.contract.context import RubricVerdict
 from evaltap.evaluator.scoring.contract.turn_evaluator import Finding
 from evaltap.evaluator.scoring.criteria.calls.alignment import Costs, Edit, edit_script
 from evaltap.evaluator.scoring.criteria.calls.pairs import NO_NAME, CallPairs
-from evaltap.evaluator.scoring.criteria.calls.shape import OTHER_TOOL, Shape
+from evaltap.evaluator.scoring.criteria.calls.shape import OTHER_TOOL, Name, Shape
 from evaltap.evaluator.scoring.criteria.calls.similarity import Similarity
 from evaltap.schemas.text import counted
+
+_NO_RESULT: Final = (b"", b"null")
 
 
 class Shares(NamedTuple):
@@ -80,20 +82,29 @@ def argument_score(pairs: CallPairs) -> Finding:
 
     A call that was never made has no arguments to score; recall accounts for missing calls.
     """
+    if pairs.same:
+        return _scores_by_tool((name, 1.0) for name in pairs.wanted_names)
+    return pairs.shape.recall(_argument_score)
+
+
+def _argument_score(shape: Shape) -> Finding:
+    chosen = shape.assigned
+    paired = zip(shape.wanted, chosen, shape.scores(chosen), strict=True)
+    return _scores_by_tool((name, score) for name, other, score in paired if other >= 0)
+
+
+def _scores_by_tool(scores: Iterable[tuple[Name, float]]) -> Finding:
     by_tool: dict[str, list[float]] = {}
-    chosen = pairs.assigned
-    similar = [1.0] * len(chosen) if pairs.same else pairs.shape.scores(chosen)
-    for name, other, score in zip(pairs.wanted_names, chosen, similar, strict=True):
-        if other >= 0:
-            by_tool.setdefault(name or "", []).append(score)
-    scores = [score for tool in by_tool.values() for score in tool]
-    if not scores:
+    for name, score in scores:
+        by_tool.setdefault(name or "", []).append(score)
+    if not by_tool:
         return Finding(None, "no expected tool was called")
     rows = [
         RubricVerdict(name, sum(tool) / len(tool), counted(len(tool), "call"))
         for name, tool in sorted(by_tool.items())
     ]
-    return Finding(sum(scores) / len(scores), "", tuple(rows))
+    every = [score for tool in by_tool.values() for score in tool]
+    return Finding(sum(every) / len(every), "", tuple(rows))
 
 
 def result_score(pairs: CallPairs, results: Similarity, *, ordered: bool) -> Finding:
@@ -129,5 +140,4 @@ def _same_results(one: AnyCall, other: AnyCall) -> bool:
     """Return whether equal bytes prove that two calls, not decoded yet, have the same result."""
     if isinstance(one, dict) or isinstance(other, dict):
         return False
-    result = bytes(one.result)
-    return result == bytes(other.result) and result not in (b"", b"null")
+    return one.result == other.result and bytes(one.result) not in _NO_RESULT
