@@ -5,6 +5,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from evaltap.evaluator.pipeline.live.consumer import Consumer
 from evaltap.evaluator.pipeline.live.log_cursor import LogCursor
 from evaltap.evaluator.store.database import Store
 from evaltap.recorder import Recorder
+from evaltap.schemas.log.local import open_log
 
 SMALLEST = 1 << 20
 PER_SECOND = 200
@@ -289,3 +291,27 @@ def test_a_log_that_may_only_be_read_is_read_and_it_is_said_once(
 
     (warning,) = [one.getMessage() for one in caplog.records]
     assert "cannot store this consumer's position" in warning
+
+
+def test_a_second_without_memory_costs_the_consumer_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory has a ceiling while a statement of a reader is carried out."""
+    log, now = tmp_path / "log.db", [time.time() + 1]
+    with Recorder(log) as recorder:
+        record(recorder, "s-1")
+    consume(log, tmp_path / "x.duckdb")
+
+    def no_memory(*_: object, **__: object) -> int:
+        raise MemoryError
+
+    with Store(tmp_path / "x.duckdb") as store:
+        cursor = LogCursor(log, store, timedelta(0), clock=lambda: now[0], now=lambda: now[0])
+        with monkeypatch.context() as patch:
+            patch.setattr("evaltap.evaluator.pipeline.live.log_cursor.trim_landed", no_memory)
+            assert not cursor.step(None)
+        now[0] += 2
+        cursor.step(None)
+
+    with closing(open_log(log, mode="read")) as left:
+        assert left.start_offset() == left.end_offset()

@@ -77,8 +77,12 @@ class LogCursor:
             self._warn(error)
             return 0
         try:
-            register(opened, self._name, self._landed(opened))
-            return trim_landed(opened, older_than=self._now() - self._keep) if trim else 0
+            landed = self._landed(opened)
+            try:
+                register(opened, self._name, landed)
+                return trim_landed(opened, older_than=self._now() - self._keep) if trim else 0
+            except MemoryError:  # a reader's statement is at its ceiling: tried again in a second
+                return 0
         except sqlite3.Error as error:
             self._warn(error)
             return 0
