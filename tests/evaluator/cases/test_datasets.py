@@ -196,12 +196,6 @@ def test_any_of_several_right_answers_counts_and_tools_are_left_open(tmp_path: P
 # -- the command -----------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def test_a_folder_of_hugging_face_is_converted_and_scored(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -168,12 +168,6 @@ def test_a_criterion_without_a_counterpart_is_named_and_not_guessed(
 # -- the command -----------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def test_an_openai_eval_becomes_metrics_that_score_its_rows(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -281,12 +281,6 @@ def test_a_real_agent_mends_its_answer_and_its_calls_by_the_feedback() -> None:
     assert "delete_order" in heard[1]
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def run(
     *cases: dict[str, Any], dimensions: list[dict[str, Any]], more: tuple[str, ...] = ()
 ) -> int:

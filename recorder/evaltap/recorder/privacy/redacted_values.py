@@ -131,11 +131,11 @@ class ValueRedactor:
         yield_to_agent()
         try:
             kind = kind_of_name(name)
-            is_identifier = kind is Name.IDENTIFIER
-            if kind in _HARMLESS and not self._rules and _is_plain(value, is_identifier):
+            is_harmless = kind in _HARMLESS
+            if is_harmless and not self._rules and _is_plain(value, kind is Name.IDENTIFIER):
                 return value
             document, use = _document(value), _USES[kind]
-            if document and kind in _HARMLESS and self._is_calm(document):
+            if document and is_harmless and self._is_calm(document):
                 return value
             digest = _hashed(document, use + b"{") if document else _digest(value, use)
             if digest and digest in self._clean:
@@ -238,12 +238,10 @@ class ValueRedactor:
                     continue
                 kind = columns
             if kind in _HARMLESS:
-                is_identifier = kind is Name.IDENTIFIER
-                if not plain or not _is_plain(one, is_identifier):
-                    one = self.value(one, report, identifier=is_identifier, nested=nested)
-            elif kind is not Name.SECRET or not _is_no_secret(name, one, value):
-                one = self._named(kind, one, report, nested=nested)
-            redacted[known] = one
+                stays = plain and _is_plain(one, kind is Name.IDENTIFIER)
+            else:
+                stays = kind is Name.SECRET and _is_no_secret(name, one, value)
+            redacted[known] = one if stays else self._named(kind, one, report, nested=nested)
         return redacted
 
     def _kinds_in_object(self, value: JsonObject) -> dict[str, Name | dict[int, Name]]:

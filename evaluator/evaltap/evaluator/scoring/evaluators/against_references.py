@@ -234,8 +234,8 @@ class ComparedCalls:
 
     def score(self, found: Finding, threshold: float) -> TurnScore:
         """Return the score of the turn for a finding that follows from the shape of the calls."""
-        if found.score is None or found.score == 1:
-            return _without_difference(found, threshold)
+        if _needs_no_difference(found):
+            return _settled_score(found, threshold)
         key = found, threshold
         known = self._scores.get(key)
         if known is None:
@@ -244,19 +244,26 @@ class ComparedCalls:
 
     def reasoned(self, found: Finding, *, with_diff: bool) -> Finding:
         """Return the result of a measure with its reason: what the measure notes, and the difference."""
+        if _needs_no_difference(found):
+            return _settled(found)
         score, note, rows, _ = found
-        if score is None:
-            return found
-        if score == 1:
-            return found._replace(reason="") if note else found
         difference = self.difference if with_diff else ""
         joint = ": " if note and difference else ""
         return Finding(score, f"{note}{joint}{difference}", rows)
 
 
+def _needs_no_difference(found: Finding) -> bool:
+    return found.score is None or found.score == 1
+
+
+def _settled(found: Finding) -> Finding:
+    """Return a result that needs no difference; a full score has no reason."""
+    return found._replace(reason="") if found.score and found.reason else found
+
+
 @lru_cache(maxsize=2048)
-def _without_difference(found: Finding, threshold: float) -> TurnScore:
-    return turn_score(found._replace(reason="") if found.score else found, threshold)
+def _settled_score(found: Finding, threshold: float) -> TurnScore:
+    return turn_score(_settled(found), threshold)
 
 
 def _no_scores(_: Shape) -> dict[tuple[Finding, float], TurnScore]:

@@ -66,7 +66,7 @@ def trajectory_diff(pairs: CallPairs) -> list[DiffRow]:
     shape, rows = pairs.shape, []
     for kind, one, other in shape.recall(_plan):
         changes = _ALIKE
-        if one >= 0 and other >= 0 and shape.table[one][other] < 1:
+        if _differ(shape, one, other):
             changes = tuple(Change(*each) for each in pairs.changes(one, other))
         rows.append(_row((kind, one, other), shape, changes))
     return rows
@@ -81,10 +81,12 @@ def difference(pairs: CallPairs) -> str:
 
 def has_changes(shape: Shape) -> bool:
     """Return whether paired calls differ in their arguments, so that the difference lists values."""
-    return any(
-        one >= 0 and other >= 0 and shape.table[one][other] < 1
-        for _, one, other in shape.recall(_plan)
-    )
+    return any(_differ(shape, one, other) for _, one, other in shape.recall(_plan))
+
+
+def _differ(shape: Shape, one: int, other: int) -> bool:
+    """Return whether these are two calls, with different arguments."""
+    return one >= 0 and other >= 0 and shape.table[one][other] < 1
 
 
 def _of_names(shape: Shape) -> str:
