@@ -40,9 +40,9 @@ class ValueCriterion(WireModel):
     mode: str = ""
     """Empty or `exact`, `ignore`, `subset` (the actual value may lack keys of the reference),
     `superset` (it may have more)."""
-    keys: list[str] = Field(default_factory=list)
+    keys: list[str] = []
     """Compare only these paths; all when empty."""
-    paths: list[PathRule] = Field(default_factory=list)
+    paths: list[PathRule] = []
     tolerance: Annotated[float | None, Keep] = None
     case_fold: bool = False
     coerce: bool = False
@@ -62,14 +62,14 @@ class EditCosts(WireModel):
 class TrajectoryReference(WireModel):
     """One trajectory that would have been correct."""
 
-    tools: list[Tool] = Field(default_factory=list)
+    tools: list[Tool] = []
 
 
 class TrajectoryCriterion(WireModel):
     """Settings for the trajectory evaluators; each reads the part it needs."""
 
     arguments: ValueCriterion | None = None
-    tool_arguments: Annotated[dict[str, ValueCriterion], Map] = Field(default_factory=dict)
+    tool_arguments: Annotated[dict[str, ValueCriterion], Map] = {}
     """Replaces `arguments` for calls to the named tool."""
     results: ValueCriterion | None = None
     state: ValueCriterion | None = None
@@ -78,13 +78,13 @@ class TrajectoryCriterion(WireModel):
     """`all`, `successful` or `final`; each evaluator has its own default."""
     agents: str = ""
     """Empty or `flattened`, `per_agent`."""
-    references: list[TrajectoryReference] = Field(default_factory=list)
+    references: list[TrajectoryReference] = []
     """Correct trajectories besides the expected turn's own; the best match counts."""
     costs: EditCosts | None = None
-    forbidden: list[str] = Field(default_factory=list)
-    required_tools: list[str] = Field(default_factory=list)
+    forbidden: list[str] = []
+    required_tools: list[str] = []
     max_calls: Annotated[int | None, Keep] = None
-    max_calls_per_tool: Annotated[dict[str, int], Map] = Field(default_factory=dict)
+    max_calls_per_tool: Annotated[dict[str, int], Map] = {}
     optimal_steps: Annotated[int | None, Keep] = None
     repeats: Annotated[int | None, Keep] = None
     """Number of repetitions that make a loop; default 3."""
@@ -118,7 +118,7 @@ class KeywordsCriterion(WireModel):
     source: str = ""
     """Empty or `config` (`values`), `reference` (the words of the expected final response), `context`
     (a list of texts, or a text with commas, at `path` in the case)."""
-    values: list[str] = Field(default_factory=list)
+    values: list[str] = []
     path: str = ""
     """Path of the keywords in the expected turn or, if that lacks its first key, in the case:
     `$.sessionInput.state.keywords`."""
@@ -138,7 +138,7 @@ class SentimentCriterion(WireModel):
     mode: str = ""
     """Empty or `normalized` (0 to 1), `comparative` (valence per word), `raw` (sum of valences),
     `category`."""
-    categories: list[str] = Field(default_factory=list)
+    categories: list[str] = []
     """For `category`: the accepted ones among `positive`, `neutral` and `negative`."""
     positive_from: Annotated[float | None, Keep] = None
     """For `category`: the lowest compound value that is positive; default 0.05."""
@@ -156,10 +156,10 @@ class ToxicWordsCriterion(WireModel):
 
     target: str = ""
     """Empty or `finalResponse`, `userContent`, or a path in the turn or its case."""
-    values: list[str] = Field(default_factory=list)
-    languages: list[str] = Field(default_factory=list)
+    values: list[str] = []
+    languages: list[str] = []
     """Languages whose word lists in the package glin-profanity apply as well: `english`, `german`, ..."""
-    allowed: list[str] = Field(default_factory=list)
+    allowed: list[str] = []
     """Words of those lists that are allowed here."""
     partial: bool = False
     """A value may be part of a longer word."""
@@ -187,7 +187,7 @@ class ToolUse(WireModel):
     """It need not be called, but its calls must meet the requirements."""
     arguments: AnyValue = None
     """Some call must have at least these arguments; with `optional` each call must."""
-    paths: list[PathRule] = Field(default_factory=list)
+    paths: list[PathRule] = []
     """How `arguments` are compared: by regular expression, with a tolerance, ..."""
     function: str = ""
     """`package.module:function` of a call's arguments: true, false or what is wrong with them.  It is
@@ -199,7 +199,7 @@ class ToolUse(WireModel):
 class ToolUseCriterion(WireModel):
     """Which tools a turn must use, and how."""
 
-    tools: list[ToolUse] = Field(default_factory=list)
+    tools: list[ToolUse] = []
     no_others: bool = False
     """Calls to tools that are not listed count as a fault."""
     attempts: str = ""
@@ -253,7 +253,7 @@ class Rule(WireModel):
     type: str = ""
     """exact | contains | regex | length | json | keywords."""
     value: Annotated[str | None, Keep] = None
-    values: list[str] = Field(default_factory=list)
+    values: list[str] = []
     mode: str = ""
     """For contains: empty or `any`, `all`, `fraction` (the share of values that occur)."""
     case_insensitive: bool = False
@@ -271,7 +271,7 @@ class RulesCriterion(WireModel):
 
     target: str = ""
     """Empty or `finalResponse`, `userContent`, or a path in the turn or its case."""
-    rules: list[Rule] = Field(default_factory=list)
+    rules: list[Rule] = []
 
 
 class GradedCriterion(WireModel):
@@ -296,7 +296,7 @@ class GradedCriterion(WireModel):
 class GradingCriterion(WireModel):
     """Criteria with scales; the turn's score is the weighted mean of the normalized answers."""
 
-    criteria: list[GradedCriterion] = Field(default_factory=list)
+    criteria: list[GradedCriterion] = []
     with_reference: bool = False
     """Show the judge the expected final response as well."""
     with_tools: bool = False

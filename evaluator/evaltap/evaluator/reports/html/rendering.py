@@ -105,9 +105,7 @@ def templates(package: str = "", folder: str = "page") -> Environment:
         lstrip_blocks=True,
         finalize=_finalize,
     )
-    names = (
-        "amount", "day_time", "duration", "money", "number", "percent", "typeset", "when",
-    )  # fmt: skip
+    names = ["amount", "day_time", "duration", "money", "number", "percent", "typeset", "when"]
     made.filters.update({name: getattr(figures, name) for name in names})
     made.globals.update(pieces_of=pieces_of, signs=SIGNS, stack_of=stack, words=WORDS)
     return made
