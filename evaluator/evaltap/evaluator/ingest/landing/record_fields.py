@@ -98,6 +98,7 @@ _LONG_NUMBER: Final = b"0" * _LONGEST_NUMBER
 _STEP: Final = 25
 _LONG_IN_STEPS: Final = b"0" * (_LONGEST_NUMBER // _STEP)
 """What a long number is in every 25th byte, which are searched in a fraction of the time."""
+_OF_A_NUMBER: Final = b"0123456789.-"
 _BEFORE_A_NUMBER: Final = b":,[ \t\r\n"
 
 
@@ -163,5 +164,7 @@ def holds_no_surprise(value: bytes) -> bool:
 
 def _is_of_number(value: bytes, at: int) -> bool:
     """Return whether the digit at a position may be of a number, not of an id such as `88a5e2`."""
-    before = value[max(0, at - _LONGEST_NUMBER) : at].rstrip(b"0123456789.-")
-    return not before or before[-1] in _BEFORE_A_NUMBER
+    for place in range(at, max(-1, at - _LONGEST_NUMBER), -1):
+        if value[place] not in _OF_A_NUMBER:
+            return value[place] in _BEFORE_A_NUMBER
+    return True
