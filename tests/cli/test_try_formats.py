@@ -236,8 +236,40 @@ def test_a_streamed_response_in_a_log_of_bedrock_is_put_together(tmp_path: Path)
                 },
             ]
         },
+        {
+            "messages": [
+                ASK,
+                {
+                    "role": "assistant",
+                    "content": "So.",
+                    "toolInvocations": [
+                        {"toolCallId": "c", "toolName": "look", "args": {}, "result": "Error: no"}
+                    ],
+                },
+            ]
+        },
+        [
+            ASK,
+            {
+                "role": "assistant",
+                "content": [{"type": "tool-call", "toolCallId": "c", "toolName": "look"}],
+            },
+            {
+                "role": "tool",
+                "content": [
+                    {
+                        **{"type": "tool-result", "toolCallId": "c", "toolName": "look"},
+                        "output": {"type": "error-text", "value": "no"},
+                    }
+                ],
+            },
+            {"role": "assistant", "content": [{"type": "text", "text": "So."}]},
+        ],
     ],
-    ids=["ShareGPT", "tau-bench", "LangChain", "AI SDK 4"],
+    ids=[
+        *("ShareGPT", "tau-bench", "LangChain"),
+        *("AI SDK 4: parts", "AI SDK 4: invocations", "AI SDK 5: model messages"),
+    ],
 )
 def test_chats_of_other_forms(document: object, tmp_path: Path) -> None:
     found = read(tmp_path, document)

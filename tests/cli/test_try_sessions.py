@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
 from evaltap.cli.recognising import recognise
 from support.builders.tried import Line, at, outline, read, turns
@@ -336,3 +337,70 @@ def test_questions_answers_and_models_of_n8n(
     assert outline(turn) == ("Why?", [("look", False)], said, "ok")
     assert turn["tools"][0]["arguments"] == {"id": 12}
     assert turn["telemetry"]["models"] == ["gpt-5-mini"]
+
+
+# -- Pydantic AI -----------------------------------------------------------------------------------
+
+
+def history(answer: Line, **more: object) -> list[Line]:
+    """The messages of a run with a call of `look`."""
+    call = {"part_kind": "tool-call", "tool_name": "look", "args": "{}", "tool_call_id": "c"}
+    asked = {"part_kind": "user-prompt", "content": ["Why?", {"kind": "image-url", "url": "x"}]}
+    said = {"part_kind": "text", "content": "So."}
+    returned = {"tool_name": "look", "tool_call_id": "c", **answer}
+    return [
+        {"kind": "request", "parts": [asked], **more},
+        {"kind": "response", "parts": [call], "usage": {"request_tokens": 3}},
+        {"kind": "request", "parts": [returned]},
+        {"kind": "response", "parts": [said], "usage": {"request_tokens": 4}},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("answer", "failed"),
+    [
+        ({"part_kind": "tool-return", "content": {"t": 18}}, False),
+        ({"part_kind": "tool-return", "content": "no", "outcome": "retried"}, True),
+        ({"part_kind": "retry-prompt", "content": [{"type": "missing", "loc": ["id"]}]}, True),
+    ],
+    ids=["answered", "refused, version 2", "refused, version 1"],
+)
+def test_a_history_of_pydantic_ai(answer: Line, failed: bool, tmp_path: Path) -> None:
+    found = read(tmp_path, history(answer))
+
+    (turn,) = turns(found)
+    assert outline(turn) == ("Why?", [("look", failed)], "So.", "ok")
+    assert turn["telemetry"]["inputTokens"] == 7
+    assert found.files[0].format == "Pydantic AI history"
+
+
+def test_a_history_that_pydantic_ai_writes_is_read_with_its_output(tmp_path: Path) -> None:
+    pydantic_ai = pytest.importorskip("pydantic_ai")
+    test_model = pytest.importorskip("pydantic_ai.models.test")
+    model = test_model.TestModel(custom_output_args={"celsius": 18})
+    agent = pydantic_ai.Agent(model, output_type=Weather, instructions="Be brief.")
+    agent.tool_plain(weather)
+    first = agent.run_sync("Is it warm?")
+    second = agent.run_sync("And now?", message_history=first.all_messages())
+    path = tmp_path / "history.json"
+    path.write_bytes(second.all_messages_json())
+
+    found = recognise([path])
+
+    assert [outline(turn) for turn in turns(found)] == [
+        ("Is it warm?", [("weather", False)], '{"celsius": 18}', "ok"),
+        ("And now?", [], '{"celsius": 18}', "ok"),
+    ]
+    (tool,) = turns(found)[0]["tools"]
+    assert (tool["arguments"], tool["result"]) == ({"city": "a"}, {"celsius": 18})
+
+
+class Weather(BaseModel):
+    """What the agent answers with."""
+
+    celsius: int
+
+
+def weather(city: str) -> dict[str, int]:
+    """Return a city's temperature."""
+    return {"celsius": 18}

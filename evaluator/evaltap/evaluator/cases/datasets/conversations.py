@@ -1,7 +1,8 @@
 """Convert chat messages to turns: each user message with the agent's actions until the next one.
 
 Supports the forms of OpenAI (`tool_calls`, `function_call`, messages of role `tool`), Anthropic (blocks
-`tool_use` and `tool_result`), Bedrock's Converse (`toolUse`, `toolResult`) and ShareGPT (`from`, `value`).
+`tool_use` and `tool_result`), Bedrock's Converse (`toolUse`, `toolResult`), the AI SDK (`tool-call` and
+`tool-result`; in its user interface, `parts` or `toolInvocations`) and ShareGPT (`from`, `value`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,6 +28,8 @@ _SPEAKERS: Final = {
 _SAID: Final = ("content", "value", "tool_calls", "tools_called", "function_call", "refusal")
 _TEXTS: Final = ("text", "input_text", "output_text", "refusal")
 _THOUGHTS: Final = ("reasoning", "redacted_thinking", "thinking")
+_MARKS: Final = ("step-start", "source-url", "source-document")
+"""Parts of the AI SDK's messages that say nothing."""
 
 
 class Cells(Protocol):
@@ -56,7 +59,7 @@ def read_turns(value: Json, cells: Cells) -> list[Fields]:
         raise cells.wrong("messages", value, "a list of messages")
     turns: list[Fields] = []
     before: list[Fields] = []
-    for given in (part for one in value for part in _apart(one, cells)):
+    for given in (part for one in value for step in _steps(one) for part in _apart(step, cells)):
         message = read_message(given, cells)
         role = message["role"]
         if role == "user":
@@ -108,6 +111,37 @@ def part_text(part: Json) -> str:
     return found if isinstance(found, str) else ""
 
 
+def _steps(given: Json) -> Iterator[Json]:
+    """Yield a message of the AI SDK's user interface as its texts, calls and results; others unchanged."""
+    parts = given.get("parts") if isinstance(given, Mapping) else None
+    if isinstance(given, Mapping) and not parts and (called := given.get("toolInvocations")):
+        parts = [*called, {"type": "text", "text": given.get("content")}]
+    if not isinstance(parts, list) or not all(map(_is_ai_sdk, parts)):
+        yield given
+        return
+    said: list[Json] = []
+    for part in parts:
+        tool = part.get("toolInvocation") or part
+        if "toolCallId" not in tool:
+            said += [part] if part.get("type") not in _MARKS else []
+            continue
+        if said:
+            yield {"role": given.get("role"), "content": said}
+            said = []
+        name = tool.get("toolName") or str(part.get("type")).removeprefix("tool-")
+        yield {"role": "assistant", "content": [{**tool, "type": "tool-call", "toolName": name}]}
+        error = tool.get("errorText")
+        if error is not None or "output" in tool or "result" in tool:
+            failed = {"result": error, "isError": True} if error is not None else {}
+            yield {"role": "tool", "content": [{**tool, "type": "tool-result", **failed}]}
+    if said:
+        yield {"role": given.get("role"), "content": said}
+
+
+def _is_ai_sdk(part: Json) -> bool:
+    return isinstance(part, Mapping) and ("type" in part or "toolCallId" in part)
+
+
 def _apart(given: Json, cells: Cells) -> Iterator[Json]:
     """Yield a message with its calls as `tool_calls`, preceded by the results that it contains."""
     if not isinstance(given, Mapping):
@@ -148,8 +182,12 @@ def _blocks(parts: list[Json], kind: str) -> list[Mapping[str, Json]]:
 
 
 def _block(part: Json) -> Json:
-    """Return a block of Bedrock's Converse form in Anthropic's; others are returned unchanged."""
-    if not isinstance(part, Mapping) or "type" in part:
+    """Return a block of the AI SDK's or Bedrock's form in Anthropic's; others are returned unchanged."""
+    if not isinstance(part, Mapping):
+        return part
+    if part.get("type") in ("tool-call", "tool-result"):
+        return _ai_sdk_block(part)
+    if "type" in part:
         return part
     if isinstance(call := part.get("toolUse"), Mapping):
         given = {"name": call.get("name"), "input": call.get("input")}
@@ -171,6 +209,24 @@ def _block(part: Json) -> Json:
     if "reasoningContent" in part:
         return {"type": "reasoning"}
     return {"type": "text", **part} if isinstance(part.get("text"), str) else part
+
+
+def _ai_sdk_block(part: Mapping[str, Json]) -> Json:
+    """Return a call or a result; version 5 wraps results, with their kind."""
+    if part["type"] == "tool-call":
+        given = {"name": part.get("toolName"), "input": part.get("input", part.get("args"))}
+        return {"type": "tool_use", "id": part.get("toolCallId"), **given}
+    result = part.get("result", part.get("output"))
+    failed = bool(part.get("isError"))
+    if isinstance(result, Mapping) and {"type", "value"} >= result.keys() >= {"type"}:
+        failed = failed or str(result["type"]).startswith(("error-", "execution-denied"))
+        result = result.get("value")
+    return {
+        "type": "tool_result",
+        "tool_use_id": part.get("toolCallId"),
+        "content": result if isinstance(result, str) else orjson.dumps(result).decode(),
+        "is_error": failed,
+    }
 
 
 def _mark_parts(turn: Fields, message: str, given: Mapping[str, Json]) -> None:

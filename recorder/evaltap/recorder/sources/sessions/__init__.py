@@ -11,6 +11,7 @@ from evaltap.recorder.sources.sessions import (
     gemini,
     n8n,
     openhands,
+    pydantic_ai,
     tau2,
 )
 from evaltap.recorder.sources.sessions.messages import Conversation
@@ -22,6 +23,7 @@ FORMATS: Final[tuple[tuple[str, Callable[[object], list[Conversation] | None]], 
     ("Copilot CLI session", copilot.conversations),
     ("OpenHands events", openhands.conversations),
     ("ADK session", adk.conversations),
+    ("Pydantic AI history", pydantic_ai.conversations),
     ("tau2 results", tau2.conversations),
     ("n8n executions", n8n.conversations),
 )
