@@ -310,8 +310,16 @@ fragments = st.sampled_from(
     + ["<email:ab12cd34ef56>", "<", ">", '"', "\\"]
 )
 texts = st.lists(fragments | st.text(max_size=12), max_size=4).map("".join) | st.text(max_size=60)
-values = st.recursive(
-    texts | st.integers(0, 10**17) | st.none(),
+scalars = texts | st.integers(0, 10**17) | st.floats(allow_nan=False) | st.booleans() | st.none()
+names = st.sampled_from(["password", "api_token", "phone", "card", "count", "name", "", "--token"])
+rows = st.integers(1, 3).flatmap(
+    lambda width: st.lists(
+        st.lists(names | scalars, min_size=width, max_size=width), min_size=1, max_size=4
+    )
+)
+tables = rows | st.fixed_dictionaries({"columns": st.lists(names, max_size=3), "rows": rows})
+values = tables | st.recursive(
+    scalars,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
     max_leaves=8,
 )
@@ -323,6 +331,7 @@ AWS = "aws_secret_access_key = HF4vUCsMehGAkWvj7FAc9QeWJKY40uvSwMFLZDe1"
 @given(values)
 @example("password=password=hunter2")
 @example([["+49 170 1234567", 1_000_000]])
+@example([["a", 1], ["b", 2]])
 @example([AWS, "0"])
 @example("phone: 4155552671 0170 1234567")
 @example({"Passwort: hunter2 = hunter3 = hunter4": "AKIAEDN581U33XTPLPFTAKIAEDN581U33XTPLPFT"})

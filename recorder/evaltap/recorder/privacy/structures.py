@@ -157,11 +157,13 @@ def _column_name(column: Any) -> str:
     return column if isinstance(column, str) else ""
 
 
-def _kinds(names: Sequence[str]) -> dict[int, Name]:
+def _kinds(names: Sequence[Any]) -> dict[int, Name]:
     return {
         index: kind
         for index, name in enumerate(names)
-        if 0 < len(name) <= 64 and (kind := kind_of_name(name)) in _TELLING
+        if isinstance(name, str)
+        and 0 < len(name) <= 64
+        and (kind := kind_of_name(name)) in _TELLING
     }
 
 
