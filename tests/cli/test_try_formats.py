@@ -265,10 +265,74 @@ def test_a_streamed_response_in_a_log_of_bedrock_is_put_together(tmp_path: Path)
             },
             {"role": "assistant", "content": [{"type": "text", "text": "So."}]},
         ],
+        [
+            {"role": "user", "content": {"format": 2, "parts": [{"type": "text", "text": "Why?"}]}},
+            {
+                "role": "assistant",
+                "content": {
+                    "format": 2,
+                    "parts": [
+                        {
+                            **{"type": "tool-look", "toolCallId": "c", "input": {}},
+                            "errorText": "no",
+                        },
+                        {"type": "text", "text": "So."},
+                    ],
+                },
+            },
+        ],
+        [
+            {"role": "user", "blocks": [{"block_type": "text", "text": "Why?"}]},
+            {
+                "role": "assistant",
+                "blocks": [
+                    {
+                        **{"block_type": "tool_call", "tool_call_id": "c"},
+                        **{"tool_name": "look", "tool_kwargs": {}},
+                    }
+                ],
+            },
+            {
+                "role": "tool",
+                "additional_kwargs": {"tool_call_id": "c"},
+                "blocks": [{"block_type": "text", "text": "Error: no"}],
+            },
+            {"role": "assistant", "blocks": [{"block_type": "text", "text": "So."}]},
+        ],
+        [
+            {"role": "user", "content": [{"text": "Why?"}]},
+            {
+                "role": "assistant",
+                "content": [{"tool_call": {"tool_name": "look", "arguments": {}, "id": "c"}}],
+            },
+            {
+                "role": "tool",
+                "content": [
+                    {"tool_call_result": {"result": "no", "origin": {"id": "c"}, "error": True}}
+                ],
+            },
+            {"role": "assistant", "content": [{"text": "So."}]},
+        ],
+        [
+            ASK,
+            {
+                "role": "assistant",
+                "content": [
+                    {"type": "text", "text": "Let me see."},
+                    {"type": "mcp_tool_use", "id": "c", "name": "look", "input": {}},
+                    {
+                        **{"type": "mcp_tool_result", "tool_use_id": "c", "is_error": True},
+                        "content": [{"type": "text", "text": "no"}],
+                    },
+                    {"type": "text", "text": "So."},
+                ],
+            },
+        ],
     ],
     ids=[
         *("ShareGPT", "tau-bench", "LangChain"),
         *("AI SDK 4: parts", "AI SDK 4: invocations", "AI SDK 5: model messages"),
+        *("Mastra", "LlamaIndex", "Haystack", "Anthropic: MCP"),
     ],
 )
 def test_chats_of_other_forms(document: object, tmp_path: Path) -> None:

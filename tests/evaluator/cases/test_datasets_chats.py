@@ -469,3 +469,60 @@ def test_conversations_of_deepeval_have_a_turn_for_each_message_of_the_user(form
     assert [turn["finalResponse"]["content"] for turn in turns(case)] == ["In Bern.", "Monday."]
     assert turns(case)[0]["tools"] == [{"name": "track", "arguments": {"id": "A-100"}}]
     assert case["sessionInput"]["state"]["scenario"] == "A customer asks twice"
+
+
+CALL, RESULT = (
+    {"type": f"tool-{kind}", "toolCallId": "c", "toolName": "look"} for kind in ("call", "result")
+)
+
+
+@pytest.mark.parametrize(
+    ("output", "result", "failed"),
+    [
+        ({"output": {"type": "json", "value": {"t": 18}}}, '{"t":18}', False),
+        ({"output": {"type": "text", "value": "18"}}, "18", False),
+        ({"output": {"type": "error-json", "value": {"t": None}}}, '{"t":null}', True),
+        ({"result": {"t": 18}}, '{"t":18}', False),
+        ({"result": "no", "isError": True}, "no", True),
+    ],
+)
+def test_calls_and_results_of_the_ai_sdk(output: dict[str, Any], result: str, failed: bool) -> None:
+    messages = [
+        {"role": "user", "content": "Why?"},
+        {"role": "assistant", "content": [CALL | {"input": {"a": 1}}]},
+        {"role": "tool", "content": [RESULT | output]},
+        {"role": "assistant", "content": [{"type": "text", "text": "So."}]},
+    ]
+
+    (turn,) = turns(converted({"messages": messages}))
+
+    (tool,) = turn["tools"]
+    assert (tool["name"], tool["arguments"], tool["result"]) == ("look", {"a": 1}, result)
+    assert ("error" in tool) is failed
+    assert turn["finalResponse"]["content"] == "So."
+
+
+def test_a_tool_that_the_provider_ran_is_between_the_texts_of_one_message() -> None:
+    found = [{"type": "web_search_result", "url": "x"}]
+    blocks = [
+        {"type": "text", "text": "Let me search."},
+        {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "q"}},
+        {"type": "web_search_tool_result", "tool_use_id": "s", "content": found},
+        {"type": "text", "text": "So."},
+    ]
+    messages = [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": blocks}]
+
+    (turn,) = turns(converted({"messages": messages}))
+
+    assert [(one["name"], json.loads(one["result"])) for one in turn["tools"]] == [
+        ("web_search", found)
+    ]
+    assert turn["intermediateResponses"][0]["content"] == "Let me search."
+    assert (turn["finalResponse"]["content"], "capture" in turn) == ("So.", False)
+
+
+def test_parts_that_are_not_the_ai_sdks_are_refused() -> None:
+    parts = [{"type": "text", "content": "Why?"}]
+
+    with pytest.raises(FormatError, match="`role` and `content`"):
+        converted({"messages": [{"role": "user", "parts": parts}]})

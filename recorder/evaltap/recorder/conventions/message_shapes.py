@@ -249,7 +249,7 @@ def _calls(item: Mapping[str, object]) -> tuple[Call, ...]:
     calls: list[Call] = []
     for call in _listed(_requested_calls(item)):
         if isinstance(call, Mapping):
-            function = call.get("function")
+            function = call.get("function") or call.get("custom")
             source = function if isinstance(function, Mapping) else call
             calls.append(
                 Call(
@@ -293,7 +293,8 @@ def _part(item: object) -> Part | None:
         return None
     if item.get("thought") is True:
         return _reasoning_part(item)
-    reader = _TYPED.get(_string(item.get("type")) or "")
+    kind = _string(item.get("type")) or ""
+    reader = _answer_part if kind.endswith("_tool_result") else _TYPED.get(kind)
     if reader is not None:
         return reader(item)
     if "type" in item and "text" not in item:
@@ -370,7 +371,16 @@ def _hosted_call(item: Mapping[str, object]) -> Part:
     return Call(_string(item.get("id")), name, given, hosted=True)
 
 
+def _server_call(item: Mapping[str, object]) -> Part:
+    """Read a call of Anthropic's that the API executed itself; its result is a block of the same message."""
+    return Call(
+        _string(item.get("id")), _string(item.get("name")), _first(item, "input"), hosted=True
+    )
+
+
 REASONING = ("reasoning", "thinking")
+SERVER_CALLS = ("mcp_tool_use", "server_tool_use")
+"""Blocks of Anthropic's messages; blocks of results are named after the tool: `web_search_tool_result`."""
 HOSTED_CALLS = (
     "code_interpreter_call",
     "computer_call",
@@ -392,14 +402,20 @@ def _answer_part(item: Mapping[str, object]) -> Part:
         or item.get("toolUseId")
         or item.get("id")
     )
-    failed = item.get("is_error") is True or item.get("status") == "error"
     value = next(
         (item[key] for key in ("response", "result", "output", "content") if key in item), _ABSENT
     )
+    failed = item.get("is_error") is True or item.get("status") == "error" or _is_error(value)
     result = None if value is _ABSENT else _answer_value(value)
     return Answer(
         _string(call_id), _string(item.get("name") or item.get("toolName")), result, failed
     )
+
+
+def _is_error(value: object) -> bool:
+    """Return whether a result is one of Anthropic's errors, such as `web_search_tool_result_error`."""
+    kind = value.get("type") if isinstance(value, Mapping) else None
+    return isinstance(kind, str) and kind.endswith("_tool_result_error")
 
 
 _ABSENT = object()
@@ -418,6 +434,7 @@ _TYPED: dict[str, Callable[[Mapping[str, object]], Part | None]] = {
     "tool-result": _answer_part,
     "server_tool_call_response": _answer_part,
     **dict.fromkeys(HOSTED_CALLS, _hosted_call),
+    **dict.fromkeys(SERVER_CALLS, _server_call),
     **dict.fromkeys(TYPES, media_in),
     **dict.fromkeys(REASONING, _reasoning_part),
 }

@@ -330,7 +330,7 @@ class _Reader:
     def tool(self, call: Json) -> dict[str, Json]:
         if isinstance(call, str):
             return {"name": call}
-        inner = call.get("function") if isinstance(call, Mapping) else None
+        inner = call.get("function") or call.get("custom") if isinstance(call, Mapping) else None
         if isinstance(inner, Mapping):
             call = {**call, **inner}
         if not isinstance(call, Mapping) or not isinstance(call.get("name"), str):
@@ -338,7 +338,7 @@ class _Reader:
         made: dict[str, Json] = {"name": call["name"]}
         for key, names in (
             ("id", ("id",)),
-            ("arguments", ("arguments", "inputParameters", "input_parameters", "args")),
+            ("arguments", ("arguments", "inputParameters", "input_parameters", "args", "input")),
             ("result", ("result", "output")),
         ):
             found = next((call[name] for name in names if call.get(name) is not None), None)

@@ -2,7 +2,7 @@
 
 Supports the forms of OpenAI (`tool_calls`, `function_call`, messages of role `tool`), Anthropic (blocks
 `tool_use` and `tool_result`), Bedrock's Converse (`toolUse`, `toolResult`), the AI SDK (`tool-call` and
-`tool-result`; in its user interface, `parts` or `toolInvocations`) and ShareGPT (`from`, `value`).
+`tool-result`; in its user interface, `parts` or `toolInvocations`), Haystack and ShareGPT (`from`, `value`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,6 +28,8 @@ _SPEAKERS: Final = {
 _SAID: Final = ("content", "value", "tool_calls", "tools_called", "function_call", "refusal")
 _TEXTS: Final = ("text", "input_text", "output_text", "refusal")
 _THOUGHTS: Final = ("reasoning", "redacted_thinking", "thinking")
+_SERVER_CALLS: Final = ("mcp_tool_use", "server_tool_use")
+"""Blocks of calls that Anthropic's API ran itself."""
 _MARKS: Final = ("step-start", "source-url", "source-document")
 """Parts of the AI SDK's messages that say nothing."""
 
@@ -112,11 +114,16 @@ def part_text(part: Json) -> str:
 
 
 def _steps(given: Json) -> Iterator[Json]:
-    """Yield a message of the AI SDK's user interface as its texts, calls and results; others unchanged."""
-    parts = given.get("parts") if isinstance(given, Mapping) else None
-    if isinstance(given, Mapping) and not parts and (called := given.get("toolInvocations")):
+    """Yield a message of the AI SDK's user interface as texts, calls and results; others unchanged."""
+    if not isinstance(given, Mapping):
+        yield given
+        return
+    held = given.get("content")
+    whole = held if isinstance(held, Mapping) else given  # Mastra has the parts in `content`
+    parts = whole.get("parts")
+    if not parts and (called := given.get("toolInvocations")):
         parts = [*called, {"type": "text", "text": given.get("content")}]
-    if not isinstance(parts, list) or not all(map(_is_ai_sdk, parts)):
+    if not parts or not isinstance(parts, list) or not all(map(_is_ai_sdk, parts)):
         yield given
         return
     said: list[Json] = []
@@ -139,7 +146,11 @@ def _steps(given: Json) -> Iterator[Json]:
 
 
 def _is_ai_sdk(part: Json) -> bool:
-    return isinstance(part, Mapping) and ("type" in part or "toolCallId" in part)
+    if not isinstance(part, Mapping):
+        return False
+    kind = str(part.get("type"))
+    is_known = kind in (*_MARKS, "file", "reasoning") or (kind == "text" and "text" in part)
+    return is_known or "toolCallId" in part or "toolInvocation" in part or kind.startswith("data-")
 
 
 def _apart(given: Json, cells: Cells) -> Iterator[Json]:
@@ -152,13 +163,18 @@ def _apart(given: Json, cells: Cells) -> Iterator[Json]:
         parts = [*map(_block, content)]
         given = {**given, "content": parts}
     results, calls = _blocks(parts, "tool_result"), _blocks(parts, "tool_use")
-    for one in results:
-        yield {
-            "role": "tool",
-            "tool_call_id": one.get("tool_use_id"),
-            "content": one.get("content"),
-            "is_error": one.get("is_error"),
-        }
+    if results and calls:  # the provider ran the tools within its answer
+        said: list[Json] = []
+        for part in parts:
+            if part not in results:
+                said.append(part)
+                continue
+            yield from _apart({**given, "content": said}, cells) if said else ()
+            yield _returned(part)
+            said = []
+        yield from _apart({**given, "content": said}, cells) if said else ()
+        return
+    yield from map(_returned, results)
     others = [one for one in parts if one not in results and one not in calls]
     if calls:
         asked = [
@@ -177,16 +193,26 @@ def _apart(given: Json, cells: Cells) -> Iterator[Json]:
         yield {**given, "content": others}
 
 
+def _returned(block: Mapping[str, Json]) -> Json:
+    names = {"tool_call_id": "tool_use_id", "content": "content", "is_error": "is_error"}
+    return {"role": "tool", **{name: block.get(key) for name, key in names.items()}}
+
+
 def _blocks(parts: list[Json], kind: str) -> list[Mapping[str, Json]]:
     return [one for one in parts if isinstance(one, Mapping) and one.get("type") == kind]
 
 
 def _block(part: Json) -> Json:
-    """Return a block of the AI SDK's or Bedrock's form in Anthropic's; others are returned unchanged."""
+    """Return calls and results in Anthropic's form for tools of the agent; others are returned unchanged."""
     if not isinstance(part, Mapping):
         return part
-    if part.get("type") in ("tool-call", "tool-result"):
+    kind = part.get("type")
+    if kind in ("tool-call", "tool-result"):
         return _ai_sdk_block(part)
+    if kind in _SERVER_CALLS:
+        return {**part, "type": "tool_use"}
+    if isinstance(kind, str) and kind.endswith("_tool_result"):
+        return _server_result(part)
     if "type" in part:
         return part
     if isinstance(call := part.get("toolUse"), Mapping):
@@ -206,9 +232,34 @@ def _block(part: Json) -> Json:
             "content": blocks,
             "is_error": result.get("status") == "error",
         }
+    if isinstance(call := part.get("tool_call"), Mapping):  # Haystack
+        given = {"name": call.get("tool_name"), "input": call.get("arguments")}
+        return {"type": "tool_use", "id": call.get("id"), **given}
+    if isinstance(result := part.get("tool_call_result"), Mapping):
+        origin = result.get("origin")
+        return {
+            "type": "tool_result",
+            "tool_use_id": origin.get("id") if isinstance(origin, Mapping) else None,
+            "content": result.get("result"),
+            "is_error": result.get("error"),
+        }
     if "reasoningContent" in part:
         return {"type": "reasoning"}
     return {"type": "text", **part} if isinstance(part.get("text"), str) else part
+
+
+def _server_result(part: Mapping[str, Json]) -> Json:
+    """Return the result of a tool that Anthropic ran."""
+    held = part.get("content")
+    failed = isinstance(held, Mapping) and str(held.get("type")).endswith("_tool_result_error")
+    if not (isinstance(held, list) and any(map(part_text, held))):
+        held = orjson.dumps(held).decode()
+    return {
+        **part,
+        "type": "tool_result",
+        "content": held,
+        "is_error": part.get("is_error") or failed,
+    }
 
 
 def _ai_sdk_block(part: Mapping[str, Json]) -> Json:

@@ -45,6 +45,13 @@ _ANSWERS: Final = ("generation", "outputText", "text", "completion")
 _SYSTEM: Final = ("system", "developer")
 _REQUESTS: Final = ("request", "input", "inputBodyJson", "request_body", "body")
 _RESPONSES: Final = ("response", "output", "outputBodyJson", "response_body", "completion")
+_BLOCK_KEYS: Final = {
+    "block_type": "type",
+    "tool_call_id": "call_id",
+    "tool_name": "name",
+    "tool_kwargs": "arguments",
+}
+"""Keys of LlamaIndex's blocks."""
 _ITEMS: Final = (
     *("message", "reasoning", "function_call", "function_call_output"),
     *("human", "ai", "system", "tool"),
@@ -119,10 +126,13 @@ def _is_item(item: Mapping[str, object]) -> bool:
 def _apart(message: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
     """Yield a message of the AI SDK's user interface as those of its calls and their results.
 
-    Cursor has what was said in `message`, beside the role.
+    Cursor has what was said in `message`, beside the role; LlamaIndex has it in `blocks`.
     """
     if mapping(message.get("message")) and "content" not in message:
         message = {**mapping(message["message"]), "role": message.get("role")}
+    if blocks := objects(message.get("blocks")):
+        content = [{_BLOCK_KEYS.get(key, key): one[key] for key in one} for one in blocks]
+        message = {**mapping(message.get("additional_kwargs")), **message, "content": content}
     parts = objects(message.get("parts"))
     if not any("toolCallId" in one or "toolInvocation" in one for one in parts):
         yield message
@@ -152,7 +162,7 @@ def _apart(message: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
 
 def conversation_of(messages: Iterable[said.Message]) -> Iterator[Message]:
     """Yield the messages of a provider as messages of a session."""
-    for one in messages:
+    for one in said.with_answers_apart(tuple(messages)):
         yield from map(_returned, one.answers)
         words = word(one.text and one.text.value)
         if one.role == "user" and (words is not None or not one.answers):
