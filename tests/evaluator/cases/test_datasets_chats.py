@@ -526,3 +526,33 @@ def test_parts_that_are_not_the_ai_sdks_are_refused() -> None:
 
     with pytest.raises(FormatError, match="`role` and `content`"):
         converted({"messages": [{"role": "user", "parts": parts}]})
+
+
+@pytest.mark.parametrize(
+    ("step", "tools"),
+    [
+        ({"observation": {"results": ["a.py"]}}, [("bash", "a.py")]),
+        ({"tool_calls": ["ls"]}, [("ls", "a.py")]),
+        ({"observation": {"results": "a.py"}}, [("bash", "a.py")]),
+    ],
+)
+def test_an_atif_step_may_have_texts_for_objects(
+    tmp_path: Path, step: dict[str, Any], tools: list[tuple[str, str]]
+) -> None:
+    first, second, last = ATIF["steps"]
+    (tmp_path / "t.json").write_text(json.dumps({**ATIF, "steps": [first, second | step, last]}))
+
+    ((_, row),) = read_rows(tmp_path / "t.json")
+    (turn,) = turns(converted(dict(row)))
+
+    assert [(one["name"], one["result"]) for one in turn["tools"]] == tools
+
+
+def test_an_atif_call_that_is_none_is_refused(tmp_path: Path) -> None:
+    first, second, last = ATIF["steps"]
+    wrong = {**ATIF, "steps": [first, second | {"tool_calls": [1]}, last]}
+    (tmp_path / "t.json").write_text(json.dumps(wrong))
+
+    ((_, row),) = read_rows(tmp_path / "t.json")
+    with pytest.raises(FormatError, match="tool calls with a `name`"):
+        converted(dict(row))

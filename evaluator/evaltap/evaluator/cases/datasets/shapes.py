@@ -115,15 +115,24 @@ def _atif_messages(step: Row) -> Iterator[Row]:
         "role": "assistant" if speaker == "agent" else speaker,
         "content": step.get("message"),
     }
-    calls = [_atif_call(one) for one in step.get("tool_calls") or ()]
+    calls = [_atif_call(one) for one in _list(step.get("tool_calls"))]
     yield {**said, "tool_calls": calls} if calls else said
     observed = step.get("observation")
-    for result in (observed.get("results") or ()) if isinstance(observed, Mapping) else ():
-        call_id = result.get("source_call_id")
-        yield {"role": "tool", "tool_call_id": call_id, "content": result.get("content")}
+    for result in _list(observed.get("results")) if isinstance(observed, Mapping) else ():
+        known = result if isinstance(result, Mapping) else {"content": result}
+        call_id = known.get("source_call_id")
+        yield {"role": "tool", "tool_call_id": call_id, "content": known.get("content")}
 
 
-def _atif_call(call: Mapping[str, Json]) -> Json:
+def _list(value: Json) -> list[Json]:
+    """Return a list; a value that is none as its only item, null as none."""
+    return value if isinstance(value, list) else [] if value is None else [value]
+
+
+def _atif_call(call: Json) -> Json:
+    """Return a call in a form that is read, or refused, as any other is."""
+    if not isinstance(call, Mapping):
+        return call
     return {
         "id": call.get("tool_call_id"),
         "name": call.get("function_name"),
