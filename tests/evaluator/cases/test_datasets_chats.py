@@ -12,7 +12,7 @@ from evaltap.schemas import iter_cases
 from evaltap.schemas.errors import FormatError, InputError
 from support.builders.datasets import DATA, converted, rows, turns
 
-ATIF = {
+ATIF: dict[str, Any] = {
     "schema_version": "ATIF-v1.4", "session_id": "fix-1", "agent": {"name": "coder"}, "steps": [
         {"step_id": 1, "source": "user", "message": "Fix it."},
         {"step_id": 2, "source": "agent", "message": "I look.", "tool_calls": [
