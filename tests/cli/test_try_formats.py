@@ -192,6 +192,25 @@ def test_a_streamed_response_in_a_log_of_bedrock_is_put_together(tmp_path: Path)
     assert (turn["telemetry"]["inputTokens"], turn["telemetry"]["outputTokens"]) == (5, 9)
 
 
+def test_a_record_may_have_model_and_tokens_beside_the_response(tmp_path: Path) -> None:
+    """As entries of DSPy's history do."""
+    record = {
+        "messages": [ASK],
+        "response": {"choices": [{"message": ANSWER}]},
+        "usage": {"prompt_tokens": 5, "completion_tokens": 9},
+        "model": "m",
+    }
+
+    (turn,) = turns(read(tmp_path, [record]))
+
+    telemetry = turn["telemetry"]
+    assert (telemetry["models"], telemetry["inputTokens"], telemetry["outputTokens"]) == (
+        ["m"],
+        5,
+        9,
+    )
+
+
 @pytest.mark.parametrize(
     "document",
     [

@@ -224,12 +224,13 @@ def _call(record: Mapping[str, object]) -> _ModelCall | None:
         return None  # an embedding, or a form that is not known
     system = read_messages(request.get("system", request.get("instructions")), role="system")
     model = record.get("modelId") or response.get("model") or request.get("model")
+    usage = mapping(response.get("usage")) or mapping(record.get("usage")) or _logged(record)
     return _ModelCall(
         asked=tuple(filterfalse(_is_system, given)),
         answered=tuple(answered),
         system=(*system, *filter(_is_system, given)),
-        model=word(model),
-        tokens=_tokens(mapping(response.get("usage")) or _logged(record)),
+        model=word(model or record.get("model")),
+        tokens=_tokens(usage),
         failure=Failure(None, error) if isinstance(error, str) else None,
     )
 
