@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from evaltap.evaluator.reports.figures import day_time
+
 WIDTH: Final = 640
 HEIGHT: Final = 120
 """The box of a chart over time."""
@@ -123,7 +125,7 @@ def bars(
         height = max(1.5, (HEIGHT - _TOP) * point.value / most)
         below = min(height, (HEIGHT - _TOP) * point.part / most)
         more = f", {point.part:,.0f} {part}" if part and point.part else ""
-        title = f"{_time(point.at)}: {point.value:,.6g} {words}{more}"
+        title = f"{day_time(point.at)}: {point.value:,.6g} {words}{more}"
         drawn.append(
             Bar(
                 round(place * step + 0.5, 1),
@@ -138,7 +140,7 @@ def bars(
         )
     head = ("time", words, part) if part else ("time", words)
     known = [(n, p) for n, p in enumerate(points) if p.value]
-    rows = [(_time(p.at), edge(p.value or 0), f"{p.part:,.0f}") for _, p in known]
+    rows = [(day_time(p.at), edge(p.value or 0), f"{p.part:,.0f}") for _, p in known]
     return Chart(
         name,
         value,
@@ -184,7 +186,7 @@ def lines(
     head = ["time", *(kind for kind, _ in series), *(["95 % interval"] if known else [])]
     valued = [(n, p) for n, p in enumerate(points) if p.value is not None]
     rows = [
-        (_time(p.at), *(_value_text(one[n].value, form) for _, one in series), _ends(p, form))
+        (day_time(p.at), *(_value_text(one[n].value, form) for _, one in series), _ends(p, form))
         for n, p in valued
     ]
     return Chart(
@@ -213,7 +215,7 @@ def _edges(points: Sequence[Point], low: float | None, high: float | None) -> tu
 
 
 def _first_and_last(points: Sequence[Point]) -> tuple[str, str]:
-    return (_time(points[0].at), _time(points[-1].at)) if points else ("", "")
+    return (day_time(points[0].at), day_time(points[-1].at)) if points else ("", "")
 
 
 def _with_marks(say: str, marks: Sequence[Mark]) -> str:
@@ -242,10 +244,6 @@ def _path(points: Sequence[Point], x: Place, y: Place) -> str:
             parts.append(f"{'L' if drawing else 'M'}{x(place)} {y(point.value)}")
         drawing = True
     return "".join(parts)
-
-
-def _time(at: datetime) -> str:
-    return f"{at.day} {at:%b %H:%M}"
 
 
 @dataclass(frozen=True, slots=True)
