@@ -17,11 +17,15 @@ from evaltap.evaluator.analysis.estimates.scope import SESSION, SLICES, Scope, c
 from evaltap.evaluator.analysis.stats.difference import detectable_difference, difference
 from evaltap.evaluator.reports.compare.metrics import verdict_of, with_adjusted_p
 from evaltap.evaluator.reports.compare.model import Comparison, MetricChange, Rules, Stratum, Totals
-from evaltap.evaluator.reports.compare.pairing import MOST_VALUES, check_by, with_holm
+from evaltap.evaluator.reports.compare.pairing import (
+    MOST_VALUES,
+    check_by,
+    names_in_both,
+    with_holm,
+)
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.evaluator.store.remote.client import open_to_read
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.known import check_known
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +100,7 @@ def compare_traffic(base: Selection, head: Selection, rules: Rules) -> Compariso
     """
     ones, notes = _rates(base)
     others, more = _rates(head)
-    names = [name for name in ones if name in others]
-    if not names:
-        raise InputError(
-            f"no metric is in both: {base.name} has {', '.join(ones)}, {head.name} has"
-            f" {', '.join(others)}"
-        )
-    for name in rules.fail_on_metrics:
-        check_known(name, names, f"--fail-on-metrics {name}: not a metric of both sides")
+    names = names_in_both(base.name, ones, head.name, others, rules)
     changes = [
         _change(name, *_versions(name, ones[name], others[name], rules), rules) for name in names
     ]
