@@ -24,9 +24,9 @@ from evaltap.evaluator.curation.review.queue import (
     undo,
 )
 from evaltap.evaluator.page.changes import CursorWriter
-from evaltap.evaluator.page.request import PageAnswer, PageRequest, link
+from evaltap.evaluator.page.request import PageAnswer, PageRequest, case_link, link, named
 from evaltap.evaluator.page.views.case import LIMITS
-from evaltap.evaluator.page.views.cases import understood
+from evaltap.evaluator.page.views.cases import all_of
 from evaltap.evaluator.reports.diff_lines import DiffLine, lines_of
 from evaltap.evaluator.reports.model import TurnEvidence
 from evaltap.evaluator.reports.reader import read_case
@@ -140,23 +140,18 @@ def _decided(reader: StoreReader, request: PageRequest) -> Decided | None:
         one = item(reader, request["done"])
     except InputError:  # it was erased in the meantime
         return None
-    key = {
-        "app": one.app,
-        "eval_set": one.eval_set_id,
-        "eval_id": one.eval_id,
-        "turn": one.invocation_id,
-    }
+    turn = named((one.app, one.eval_set_id, one.eval_id)) | {"turn": one.invocation_id}
     rows = reader.rows(
         "SELECT action FROM v_review_decisions WHERE item_id = $item AND reviewer = $who",
         {"item": one.item_id, "who": request.person.name},
     )
     if not rows:
         return None
-    return Decided(one, rows[0][0], tuple(reader.records(_SAID, key)), _case_href(one))
+    return Decided(one, rows[0][0], tuple(reader.records(_SAID, turn)), _case_href(one))
 
 
 def _case_href(one: Item) -> str:
-    return link("/case", set=one.eval_set_id, id=one.eval_id, app=one.app)
+    return case_link((one.app, one.eval_set_id, one.eval_id))
 
 
 # -- what reviewers do --------------------------------------------------------------------------
@@ -206,10 +201,7 @@ def add(writer: CursorWriter, request: PageRequest) -> str:
     With `once`, equal turns of different sessions become one item; with `twice`, two people decide on each.
     """
     if not (keys := request.keys):
-        found, problems = understood(request["q"])
-        if problems:
-            raise InputError(problems[0])
-        page = list_page(writer, Choice(found), MOST_QUEUED, now=request.now)
+        page = list_page(writer, Choice(all_of(request)), MOST_QUEUED, now=request.now)
         keys = [(one.app, one.eval_set_id, one.eval_id) for one in page.cases]
     wanted = [
         one._replace(alone=not request["once"], needed=2 if request["twice"] else 1)
@@ -238,7 +230,7 @@ ORDER BY t.started_at NULLS FIRST, t.first_landed_seq
 
 
 def _wanted(writer: CursorWriter, key: tuple[str, str, str], request: PageRequest) -> list[Wanted]:
-    rows = writer.rows(_TURNS, {"app": key[0], "eval_set": key[1], "eval_id": key[2]})
+    rows = writer.rows(_TURNS, named(key))
     bad = [turn for turn, failed in rows if failed] or [turn for turn, _ in rows[-1:]]
     return [Wanted(*key, turn, f"picked by {request.person.name}") for turn in bad]
 
