@@ -16,6 +16,7 @@ from evaltap.evaluator.page.request import PageAnswer, PageRequest, case_link, l
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.data import CaseData, JsonObject
 from evaltap.schemas.errors import InputError
+from evaltap.schemas.text import counted
 
 PER_PAGE: Final = 50
 _CHANGES: Final = """
@@ -151,7 +152,7 @@ def _more(row: _Done, detail: JsonObject) -> str:
     cases = detail.get("cases")
     count = len(cases) if isinstance(cases, list) else cases
     parts = [
-        "" if count is None else f"{count:,} case{'s' if count != 1 else ''}",
+        "" if count is None else counted(count, "case"),
         *(str(detail.get(name) or "") for name in ("content", "format", "role")),
         ", ".join(row.labels or ()),
         row.comment or "",
