@@ -521,7 +521,7 @@ def read_case(
     run_id: str = "",
     metric: str = "",
     references: References | None = None,
-    limits: Limits | None = None,
+    limits: Limits,
 ) -> CaseReport:
     """Read a case with its latest scores, or those of one run; without cells if it has none.
 
@@ -529,7 +529,6 @@ def read_case(
     file has no evidence, which its note explains.  `references` are expected turns for landed cases, as given
     for scoring.
     """
-    limits = limits or Limits()
     app, eval_set, eval_id = key
     asked = {"app": app, "eval_set": eval_set, "eval_id": eval_id, "run": run_id}
     with (

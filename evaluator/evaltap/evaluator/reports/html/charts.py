@@ -108,7 +108,6 @@ def bars(
     words: str,
     say: str,
     part: str = "",
-    value: str = "",
     edge: Callable[[float], str] = "{:,.6g}".format,
     marks: Sequence[Mark] = (),
 ) -> Chart:
@@ -143,7 +142,7 @@ def bars(
     rows = [(day_time(p.at), edge(p.value or 0), f"{p.part:,.0f}") for _, p in known]
     return Chart(
         name,
-        value,
+        "",
         _with_marks(say, marks),
         edge(most),
         "0",
