@@ -101,9 +101,7 @@ def compare_traffic(base: Selection, head: Selection, rules: Rules) -> Compariso
     ones, notes = _rates(base)
     others, more = _rates(head)
     names = names_in_both(base.name, ones, head.name, others, rules)
-    changes = [
-        _change(name, *_versions(name, ones[name], others[name], rules), rules) for name in names
-    ]
+    changes = [_change(name, ones[name], others[name], rules) for name in names]
     metrics = with_adjusted_p(changes)
     verdict, reasons = verdict_of(metrics, (), rules)
     strata = _strata(base, head, names, rules)
@@ -132,22 +130,10 @@ def _strata(
     for by in rules.by:
         ones, others = (_by_slice(side, by) for side in (base, head))
         for value in sorted(set(ones) & set(others)):
-            found += [
-                Stratum(
-                    by,
-                    value,
-                    replace(
-                        _change(
-                            name,
-                            *_versions(name, ones[value][name], others[value][name], rules),
-                            rules,
-                        ),
-                        decides=False,
-                    ),
-                )
-                for name in names
-                if name in ones[value] and name in others[value]
-            ]
+            for name in names:
+                if name in ones[value] and name in others[value]:
+                    change = _change(name, ones[value][name], others[value][name], rules)
+                    found.append(Stratum(by, value, replace(change, decides=False)))
     return with_holm(found)
 
 
@@ -198,7 +184,10 @@ def _versions(
     )
 
 
-def _change(name: str, base: SliceRate, head: SliceRate, rules: Rules) -> MetricChange:
+def _change(
+    name: str, ones: Mapping[str, SliceRate], others: Mapping[str, SliceRate], rules: Rules
+) -> MetricChange:
+    base, head = _versions(name, ones, others, rules)
     before, now = _totals(base), _totals(head)
     assert base.rate is not None
     assert head.rate is not None  # sides without a rate are left out
