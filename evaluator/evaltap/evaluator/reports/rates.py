@@ -23,7 +23,7 @@ def print_rates(rates: Sequence[SliceRate], by: Sequence[str], out: Console) -> 
         return
     names = _names(rates)
     named = list(dict.fromkeys(names))
-    flagged = any(rate.flags for rate in rates)
+    flags = [flag for rate in rates for flag in rate.flags]
     title = f"{named[0]}, {_about(rates)}" if len(named) == 1 else _about(rates)
     table = Table(
         title=Text(title),
@@ -41,15 +41,15 @@ def print_rates(rates: Sequence[SliceRate], by: Sequence[str], out: Console) -> 
         table.add_column("metric", overflow="fold", min_width=longest)
     for name in ("rate", "95 %", "turns", "sessions"):
         table.add_column(name, justify="right", no_wrap=True)
-    if flagged:
-        table.add_column("flags", min_width=max(map(len, _flags(rates))))
+    if flags:
+        table.add_column("flags", min_width=max(map(len, flags)))
     for rate, called in zip(rates, names, strict=True):
         cells = ["-" if rate.slice[name] is None else _shown(rate.slice[name]) for name in by]
         table.add_row(
             *map(Text, cells),
             *([Text(called)] if len(named) > 1 else []),
             *_figures(rate.estimate),
-            *([Text(" ".join(rate.flags))] if flagged else []),
+            *([Text(" ".join(rate.flags))] if flags else []),
         )
     width = max(out.width if out.is_terminal else NARROW, out.measure(table).minimum)
     out.print(table, width=width, crop=False)
@@ -65,10 +65,6 @@ def _figures(found: Estimate | None) -> tuple[str, str, str, str]:
         f"{found.rate.n:,}",
         f"{found.sessions:,}",
     )
-
-
-def _flags(rates: Sequence[SliceRate]) -> list[str]:
-    return [flag for rate in rates for flag in rate.flags]
 
 
 def _names(rates: Sequence[SliceRate]) -> list[str]:
