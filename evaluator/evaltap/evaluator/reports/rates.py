@@ -10,10 +10,9 @@ from rich.text import Text
 
 from evaltap.evaluator.analysis.estimates.rates import SliceRate
 from evaltap.evaluator.analysis.stats.estimate import Estimate
+from evaltap.evaluator.reports.cases import NARROW
 from evaltap.evaluator.reports.safe_text import visible
 
-NARROW: Final = 80
-"""The width of a table without a terminal."""
 DIGEST_WIDTH: Final = 8
 
 

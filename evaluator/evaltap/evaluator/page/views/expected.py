@@ -124,12 +124,13 @@ def _turn(
     place: int, evidence: TurnEvidence, actual: CaseData, decided: Decided | None
 ) -> TurnToExpect:
     tools = orjson.dumps(actual.get("tools") or [], option=orjson.OPT_INDENT_2).decode()
-    return TurnToExpect(place, evidence, lines_of(evidence.steps), _answer(actual), tools, decided)
+    answer = content_of(actual.get("finalResponse"))
+    return TurnToExpect(place, evidence, lines_of(evidence.steps), answer, tools, decided)
 
 
-def _answer(turn: Mapping[str, object]) -> str:
-    said = turn.get("finalResponse")
-    content = said.get("content") if isinstance(said, Mapping) else None
+def content_of(message: object) -> str:
+    """Return the text of a message; empty without one."""
+    content = message.get("content") if isinstance(message, Mapping) else None
     return content if isinstance(content, str) else ""
 
 
@@ -174,7 +175,7 @@ def use(writer: CursorWriter, request: PageRequest) -> str:
 def _after(request: PageRequest, place: int, actual: CaseData) -> tuple[str | None, Any]:
     """Return answer and tools from the form if they differ from the recording."""
     answer: str | None = request[f"answer-{place}"].replace("\r\n", "\n")
-    if not answer or answer == _answer(actual).strip():
+    if not answer or answer == content_of(actual.get("finalResponse")).strip():
         answer = None
     try:
         tools = orjson.loads(request[f"tools-{place}"]) if request[f"tools-{place}"] else None

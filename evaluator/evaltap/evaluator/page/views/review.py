@@ -27,6 +27,7 @@ from evaltap.evaluator.page.changes import CursorWriter
 from evaltap.evaluator.page.request import PageAnswer, PageRequest, case_link, link, named
 from evaltap.evaluator.page.views.case import LIMITS
 from evaltap.evaluator.page.views.cases import all_of
+from evaltap.evaluator.page.views.expected import content_of
 from evaltap.evaluator.reports.diff_lines import DiffLine, lines_of
 from evaltap.evaluator.reports.model import TurnEvidence
 from evaltap.evaluator.reports.reader import read_case
@@ -105,7 +106,7 @@ def read(reader: StoreReader, request: PageRequest) -> ReviewPage:
         evidence=evidence,
         lines=lines_of(evidence.steps) if evidence else (),
         tools_json=orjson.dumps(turn.get("tools") or [], option=orjson.OPT_INDENT_2).decode(),
-        answer=_content(turn.get("finalResponse")),
+        answer=content_of(turn.get("finalResponse")),
         decided=_decided(reader, request),
         case_href=_case_href(found) if found else "",
         failure=(run_failure(found.turn) or "") if found else "",
@@ -122,15 +123,10 @@ def _evidence(reader: StoreReader, request: PageRequest, one: Item) -> TurnEvide
 def _before(one: Item | None) -> tuple[tuple[str, str], ...]:
     messages = []
     for turn in one.before if one else ():
-        messages.append(("User", _content(turn.get("userContent"))))
-        answer = _content(turn.get("finalResponse")) or run_failure(turn) or "no answer"
+        messages.append(("User", content_of(turn.get("userContent"))))
+        answer = content_of(turn.get("finalResponse")) or run_failure(turn) or "no answer"
         messages.append(("Answer", answer))
     return tuple(messages)
-
-
-def _content(message: object) -> str:
-    content = message.get("content") if isinstance(message, Mapping) else None
-    return content if isinstance(content, str) else ""
 
 
 def _decided(reader: StoreReader, request: PageRequest) -> Decided | None:
