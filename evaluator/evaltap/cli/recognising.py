@@ -155,12 +155,6 @@ def _read(path: Path, file: FileRead, name: str) -> Sequence[CaseData] | _Items 
     if containers := [*filter(None, map(container_of, contents))]:
         file.format = containers[0][0]
         return _spans(documents, path, file)
-    if (calls := calls_in(whole)) is not None:
-        if calls[1]:
-            file.notes.append(
-                f"{counted(calls[1], 'model call')} without messages, as for embeddings"
-            )
-        return _turns("model calls", calls[0], file, name)
     return _chats(whole, path, file, name)
 
 
@@ -208,7 +202,13 @@ def _is_transcript(line: object) -> bool:
 
 
 def _chats(whole: object, path: Path, file: FileRead, name: str) -> list[CaseData]:
-    """Return the cases of a chat, of rows with chats, or of an eval set."""
+    """Return the cases of model calls, of a chat, of rows with chats, or of an eval set."""
+    if (calls := calls_in(whole)) is not None:
+        if calls[1]:
+            file.notes.append(
+                f"{counted(calls[1], 'model call')} without messages, as for embeddings"
+            )
+        return _turns("model calls", calls[0], file, name)
     if (chat := messages_in(whole)) is not None:
         return _turns("chat messages", chat, file, name)
     rows, file.format = _rows(whole, str(path), name)
@@ -222,7 +222,7 @@ def _chats(whole: object, path: Path, file: FileRead, name: str) -> list[CaseDat
             case = case_data(row, path=str(path), place=place)
         else:
             case = row_case(row, Columns(), number=number, app_name="", path=str(path), place=place)
-            if not any(key in row for key in ("id", "evalId", "eval_id", "session_id")):
+            if not row.keys() & {"id", "evalId", "eval_id", "session_id"}:
                 case["evalId"] = name if len(rows) == 1 else f"{name}-{number}"
         if case.get("actualConversation"):
             cases.append(case)

@@ -1,6 +1,7 @@
 """Rates of all traffic as a table on a terminal."""
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Final
 
 from rich import box
@@ -22,10 +23,9 @@ def print_rates(rates: Sequence[SliceRate], by: Sequence[str], out: Console) -> 
         return
     names = _names(rates)
     named = list(dict.fromkeys(names))
-    flags = [flag for rate in rates for flag in rate.flags]
-    title = f"{named[0]}, {_about(rates)}" if len(named) == 1 else _about(rates)
+    flags = [*chain.from_iterable(rate.flags for rate in rates)]
     table = Table(
-        title=Text(title),
+        title=Text(_about(rates, named)),
         title_justify="left",
         box=box.SIMPLE,
         show_edge=False,
@@ -85,11 +85,12 @@ def _named(rate: SliceRate) -> str:
     return signal + _shown(rate.metric)
 
 
-def _about(rates: Sequence[SliceRate]) -> str:
+def _about(rates: Sequence[SliceRate], named: Sequence[str]) -> str:
     found = [rate.estimate for rate in rates if rate.estimate]
+    about = "of all turns"
     if any(abs(one.estimated_turns - one.rate.n) > 0.5 for one in found):
-        return "of all traffic (weighted; turns and sessions as recorded)"
-    return "of all turns"
+        about = "of all traffic (weighted; turns and sessions as recorded)"
+    return f"{named[0]}, {about}" if len(named) == 1 else about
 
 
 def _shown(text: str | None) -> str:

@@ -179,10 +179,8 @@ def lines(
         return round((place + 0.5) * WIDTH / max(1, len(points)), 1)
 
     drawn = tuple((kind, _path(one, x, y)) for kind, one in series)
-    known = [(x(n), p.ends) for n, p in enumerate(points) if p.ends is not None]
-    upper = [f"{place} {y(high)}" for place, (_, high) in known]
-    lower = [f"{place} {y(low)}" for place, (low, _) in reversed(known)]
-    head = ["time", *(kind for kind, _ in series), *(["95 % interval"] if known else [])]
+    has_ends = any(p.ends for p in points)
+    head = ["time", *(kind for kind, _ in series), *(["95 % interval"] if has_ends else [])]
     valued = [(n, p) for n, p in enumerate(points) if p.value is not None]
     rows = [
         (day_time(p.at), *(_value_text(one[n].value, form) for _, one in series), _ends(p, form))
@@ -196,7 +194,7 @@ def lines(
         form(bottom),
         *_first_and_last(points),
         lines=drawn,
-        band=f"M{' L'.join([*upper, *lower])}Z" if len(known) > 1 else "",
+        band=_band(points, x, y),
         dashed=None if dashed is None else y(dashed),
         marks=tuple(marks),
         rows=(tuple(head), *(row[: len(head)] for row in rows)),
@@ -227,6 +225,14 @@ def _value_text(value: float | None, form: Callable[[float], str]) -> str:
 
 def _ends(point: Point, form: Callable[[float], str]) -> str:
     return "" if point.ends is None else " to ".join(map(form, point.ends))
+
+
+def _band(points: Sequence[Point], x: Place, y: Place) -> str:
+    """Return the outline of the intervals; empty for fewer than two."""
+    known = [(x(n), p.ends) for n, p in enumerate(points) if p.ends is not None]
+    upper = [f"{place} {y(high)}" for place, (_, high) in known]
+    lower = [f"{place} {y(low)}" for place, (low, _) in reversed(known)]
+    return f"M{' L'.join([*upper, *lower])}Z" if len(known) > 1 else ""
 
 
 def _path(points: Sequence[Point], x: Place, y: Place) -> str:
