@@ -15,9 +15,8 @@ from evaltap.cli.options.run import (
     PartnerOptions,
     ReplayOptions,
     RunOptions,
-    ToolCallOptions,
 )
-from evaltap.cli.options.shared import JudgeOptions, ReferenceOptions, ScoringOptions
+from evaltap.cli.options.shared import ReferenceOptions, ScoringOptions
 from evaltap.cli.scoring import case_scorer
 from evaltap.evaluator.analysis.stats.rate import Rate
 from evaltap.evaluator.reports.safe_text import visible
@@ -37,11 +36,18 @@ from evaltap.schemas.formats.model import Json
 from evaltap.schemas.known import check_known
 
 
-def settings_of(
-    agent: AgentOptions, judges: JudgeOptions, *, until: Until | None = None, replays: bool = False
-) -> Settings:
-    """Return how to run."""
-    return Settings(
+def request_of(
+    options: RunOptions | ReplayOptions,
+    cases: CaseSet,
+    *,
+    until: Until | None = None,
+    replays: bool = False,
+    user: User | None = None,
+    expected_agent: str = "",
+) -> Request:
+    """Return what to run; raise InputError for an unreadable template or a choice that is none."""
+    agent, judges = options.agent, options.judges
+    settings = Settings(
         agent.concurrency,
         agent.turn_seconds,
         judges.budget_usd,
@@ -50,30 +56,16 @@ def settings_of(
         agent.agent_rpm or 0.0,
         replays,
     )
-
-
-def request_of(
-    agent: AgentOptions,
-    tools: ToolCallOptions,
-    cases: CaseSet,
-    runs: int,
-    resume: bool,
-    settings: Settings,
-    *,
-    user: User | None = None,
-    expected_agent: str = "",
-) -> Request:
-    """Return what to run; raise InputError for an unreadable template or a choice that is none."""
     return Request(
         cases=cases,
         agent=agent.agent,
         version=agent.version,
-        runs=runs,
-        resume=resume,
+        runs=options.runs,
+        resume=options.resume,
         settings=settings,
         agent_request=request_template(agent),
         agent_result=agent.agent_result,
-        tools=choice_of(tools),
+        tools=choice_of(options.tools),
         user=user or User(),
         expected_agent=expected_agent,
     )

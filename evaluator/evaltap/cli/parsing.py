@@ -7,7 +7,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
-from typing import NoReturn, Protocol
+from typing import Any, NoReturn
 
 from evaltap.cli.settings import fill_in
 from evaltap.schemas.text import did_you_mean, did_you_mean_one_of
@@ -26,14 +26,6 @@ _MEANT = {
     "--filter": re.compile(r"^-?[a-z]+:"),
 }
 """Options that users often omit before the value, with a pattern that recognises the value."""
-
-
-class Writes(Protocol):
-    """The stream to which help is printed."""
-
-    def write(self, text: str, /) -> object:
-        """Write some text."""
-        ...
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -117,7 +109,7 @@ class CommandParser(argparse.ArgumentParser):
             formatter.end_section()
         return formatter.format_help()
 
-    def print_help(self, file: Writes | None = None) -> None:
+    def print_help(self, file: Any = None) -> None:  # a stream
         """Print the help, in colour if the terminal supports it."""
         out = file or sys.stdout
         self.color = False  # argparse of Python 3.14 colours only parts of the help

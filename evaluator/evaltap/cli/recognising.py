@@ -140,10 +140,8 @@ def _read(path: Path, file: FileRead, name: str) -> Sequence[CaseData] | _Items 
     if is_log(path):
         raise FormatError(log_instead(path))
     documents = [(place, _decoded(one)) for place, one in read_documents(path, file.notes)]
-    if len(documents) == 1 and not documents[0][0]:
-        whole = documents[0][1]
-    else:
-        whole = [document for _, document in documents]
+    contents = [document for _, document in documents]
+    whole = contents[0] if len(contents) == 1 and not documents[0][0] else contents
     if isinstance(whole, dict) and is_event(whole):
         file.format, file.contents = "OpenHands events", "1 event"
         return whole
@@ -154,18 +152,9 @@ def _read(path: Path, file: FileRead, name: str) -> Sequence[CaseData] | _Items 
     # A document may also be the only line of a file.
     if (known := conversations_in(whole) or conversations_in(lines)) is not None:
         return _turns(*known, file, name)
-    containers = [container_of(document) for _, document in documents]
-    if any(containers):
-        file.format = next(one[0] for one in containers if one is not None)
+    if containers := [*filter(None, map(container_of, contents))]:
+        file.format = containers[0][0]
         return _spans(documents, path, file)
-    if (calls := calls_in(whole)) is not None:
-        if calls[1]:
-            file.notes.append(
-                f"{counted(calls[1], 'model call')} without messages, as for embeddings"
-            )
-        return _turns("model calls", calls[0], file, name)
-    if (chat := messages_in(whole)) is not None:
-        return _turns("chat messages", chat, file, name)
     return _chats(whole, path, file, name)
 
 
@@ -213,7 +202,15 @@ def _is_transcript(line: object) -> bool:
 
 
 def _chats(whole: object, path: Path, file: FileRead, name: str) -> list[CaseData]:
-    """Return the cases of a chat, of rows with chats, or of an eval set."""
+    """Return the cases of model calls, of a chat, of rows with chats, or of an eval set."""
+    if (calls := calls_in(whole)) is not None:
+        if calls[1]:
+            file.notes.append(
+                f"{counted(calls[1], 'model call')} without messages, as for embeddings"
+            )
+        return _turns("model calls", calls[0], file, name)
+    if (chat := messages_in(whole)) is not None:
+        return _turns("chat messages", chat, file, name)
     rows, file.format = _rows(whole, str(path), name)
     file.contents = counted(len(rows), "chat" if file.format == "chat messages" else "case")
     if file.format == "ADK eval set":
@@ -225,7 +222,7 @@ def _chats(whole: object, path: Path, file: FileRead, name: str) -> list[CaseDat
             case = case_data(row, path=str(path), place=place)
         else:
             case = row_case(row, Columns(), number=number, app_name="", path=str(path), place=place)
-            if not any(key in row for key in ("id", "evalId", "eval_id", "session_id")):
+            if not row.keys() & {"id", "evalId", "eval_id", "session_id"}:
                 case["evalId"] = name if len(rows) == 1 else f"{name}-{number}"
         if case.get("actualConversation"):
             cases.append(case)

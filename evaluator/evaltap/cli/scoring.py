@@ -177,7 +177,7 @@ def selection_of(
     return Selection(tasks, options.items, keys) if tasks or options.items or keys else None
 
 
-def report_selection(command: str, selection: Selection | None) -> None:
+def report_selection(selection: Selection | None) -> None:
     """Report how many cases were selected; raise InputError when none was."""
     if selection is None:
         return
@@ -193,4 +193,4 @@ def report_selection(command: str, selection: Selection | None) -> None:
     if selection.full:
         notes.append(f"stopped after {selection.items:,} (--items)")
     if notes:
-        say(command, "; ".join(notes))
+        say("score", "; ".join(notes))

@@ -119,12 +119,14 @@ def fill_in(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> list[s
     front: list[str] = []
     for action in parser._actions:
         declared: Declared | None = vars(action).get("declared")
-        if declared and declared.variable and _is_given(action, arguments):
+        if declared is None:
+            continue
+        if declared.variable and _is_given(action, arguments):
             discovered = os.environ.get(DISCOVERED, "").split()
             kept = [name for name in discovered if name != declared.variable]
             os.environ[DISCOVERED] = " ".join(kept)
             continue
-        text = declared.text() if declared else ""
+        text = declared.text()
         if text and action.option_strings:
             action.required = False
         elif text and action.nargs not in ("*", "?") and not any(map(_is_store, arguments)):

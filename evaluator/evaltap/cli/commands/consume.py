@@ -175,7 +175,13 @@ def _consume(
     """Land a log and score it until stopped, or until it is idle; return the exit code."""
     references = read_references(options.scoring.expected)
     with ExitStack() as opened:
-        source = opened.enter_context(closing(_source(options)))
+        opening = open_source(
+            options.log,
+            until_idle=options.until_idle,
+            partitions=options.partitions,
+            kafka_client=options.kafka_client,
+        )
+        source = opened.enter_context(closing(opening))
         store = opened.enter_context(open_store(options.db))
         opened.enter_context(served(store, lands=True))
         tasks = opened.enter_context(_shown(options, page, store, references))
@@ -223,15 +229,6 @@ def _consume(
         lost = lost_turns(options.command, consumer.consumed, account, account_of(store))
         verdict = _verdict(options, store, pending, references)
         return _finish(options, consumer, verdict, lost)
-
-
-def _source(options: ConsumeOptions) -> CaseSource:
-    return open_source(
-        options.log,
-        until_idle=options.until_idle,
-        partitions=options.partitions,
-        kafka_client=options.kafka_client,
-    )
 
 
 def _shown(

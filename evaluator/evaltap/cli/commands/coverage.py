@@ -15,6 +15,7 @@ from evaltap.evaluator.curation.values import (
     seen_of_set,
 )
 from evaltap.evaluator.reports.safe_text import visible
+from evaltap.schemas.text import counted
 
 
 def run(options: CoverageOptions) -> int:
@@ -47,7 +48,7 @@ def _print(found: list[Coverage], lacks: str) -> None:
     for one in found:
         assert one.covered is not None  # there are turns
         ends = one.covered.rate.interval
-        size = f"{one.covered.rate.n:,} {one.unit}{'s' if one.covered.rate.n != 1 else ''}"
+        size = counted(one.covered.rate.n, one.unit)
         if lacks:
             print(
                 f"{one.by}: {one.covered.rate.value:.1%} of the traffic is covered ({ends.low:.1%} to"

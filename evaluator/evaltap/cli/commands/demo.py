@@ -62,13 +62,9 @@ def run(options: DemoOptions) -> int:
     else:
         _explain(folder, turns, summary)
     if options.ui is not None:
-        _keep_running(options.ui, live, folder / "cases.duckdb")
+        with open_store(folder / "cases.duckdb") as store:
+            show(options.ui, live, store, _scorer(), _references())
     return 0
-
-
-def _keep_running(at: str, log: Path, path: Path) -> None:
-    with open_store(path) as store:
-        show(at, log, store, _scorer(), _references())
 
 
 def _empty(folder: Path, *logs: Path) -> None:

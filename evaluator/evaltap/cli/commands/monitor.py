@@ -3,10 +3,11 @@
 import json
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, Final
 
 from rich.text import Text
 
@@ -38,24 +39,10 @@ from evaltap.schemas.formats.model import Json
 from evaltap.schemas.formats.monitor import MonitorFile, Watch
 from evaltap.schemas.text import counted, did_you_mean, utc_text
 
-_Options = (
-    MonitorCheckOptions
-    | MonitorReplayOptions
-    | MonitorAlertsOptions
-    | MonitorStatusOptions
-    | MonitorRebaseOptions
-)
 
-
-def run(options: _Options) -> int:
+def run(options: Any) -> int:  # of any action
     """Check the rules, print alarms, or give a watch a new baseline; return the exit code."""
-    if isinstance(options, MonitorCheckOptions):
-        return _check(options)
-    if isinstance(options, MonitorReplayOptions):
-        return _replay(options)
-    if isinstance(options, MonitorStatusOptions):
-        return _status(options)
-    return _alerts(options) if isinstance(options, MonitorAlertsOptions) else _rebase(options)
+    return _ACTIONS[type(options)](options)
 
 
 def _check(options: MonitorCheckOptions) -> int:
@@ -183,3 +170,12 @@ def _print(events: list[Event], paths: Sequence[Path]) -> None:
         for line in event_lines(event, store):
             style = "red" if event.status == "firing" else ""
             out.print(Text(visible(line), style=style), soft_wrap=True)
+
+
+_ACTIONS: Final[Mapping[type[Any], Callable[[Any], int]]] = {
+    MonitorCheckOptions: _check,
+    MonitorReplayOptions: _replay,
+    MonitorAlertsOptions: _alerts,
+    MonitorStatusOptions: _status,
+    MonitorRebaseOptions: _rebase,
+}

@@ -5,7 +5,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from evaltap.cli.messages import print_json
 from evaltap.cli.options.record import RedactOptions
@@ -13,10 +12,8 @@ from evaltap.cli.redaction import redaction_key
 from evaltap.recorder.config import RecorderConfig
 from evaltap.recorder.privacy.files import leaks_in_file, redact_file
 from evaltap.recorder.privacy.findings import LOOKED_FOR, NOT_LOOKED_FOR
+from evaltap.recorder.privacy.redactor import PatternRedactor
 from evaltap.schemas.errors import InputError
-
-Redactor = Any
-"""The recorder's PatternRedactor: commands load the recorder only when they are called."""
 
 
 def run(options: RedactOptions) -> int:
@@ -41,7 +38,7 @@ def run(options: RedactOptions) -> int:
     return 0
 
 
-def _check(options: RedactOptions, files: Sequence[Path], redactor: Redactor) -> int:
+def _check(options: RedactOptions, files: Sequence[Path], redactor: PatternRedactor) -> int:
     found = []
     for path in files:
         not_json: list[str] = []
@@ -71,7 +68,7 @@ def _report_searched_as_text(path: Path, parts: Sequence[str]) -> None:
         print(f"{path}: {more:,} more are not valid JSON either", file=sys.stderr)
 
 
-def _redactor(options: RedactOptions) -> Redactor:
+def _redactor(options: RedactOptions) -> PatternRedactor:
     config = RecorderConfig()
     if options.policy is not None:
         config = replace(config, redaction_policy=options.policy)

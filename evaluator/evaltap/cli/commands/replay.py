@@ -9,7 +9,6 @@ from evaltap.cli.experimenting import (
     quiet_engine,
     request_of,
     scorer_of,
-    settings_of,
     starter_of,
 )
 from evaltap.cli.messages import print_json, say
@@ -81,10 +80,7 @@ def run(options: ReplayOptions) -> int:
 
 
 def _request(options: ReplayOptions, drawn: Drawn) -> Request:
-    settings = settings_of(options.agent, options.judges, replays=True)
-    request = request_of(
-        options.agent, options.tools, drawn.cases, options.runs, options.resume, settings
-    )
+    request = request_of(options, drawn.cases, replays=True)
     if options.tools.mocks not in ("auto", "recorded"):
         raise InputError(
             f"--mocks {options.tools.mocks}: a replay is answered by the recording; use `evaltap run`"

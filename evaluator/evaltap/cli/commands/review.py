@@ -100,9 +100,7 @@ def _fill(
     as_json: bool = False,
 ) -> int:
     """Queue the chosen turns, and print how many; return the exit code, 3 if no turn matches."""
-    if options.draw and (options.like or options.recipe or choice_of(options.chosen, *terms)):
-        raise InputError("--draw: samples by itself; leave out --like, --recipe and filters")
-    wanted = [] if options.draw else _chosen(path, options, terms)
+    wanted = _chosen(path, options, terms)
     new = silent = 0
     if wanted or options.draw:
         with open_store(path, create=False) as store:
@@ -123,6 +121,11 @@ def _fill(
 
 
 def _chosen(path: Path, options: DrawingOptions, terms: tuple[str, ...]) -> list[Wanted]:
+    """Return the turns that the options choose; none if they are to be drawn."""
+    if options.draw:
+        if options.like or options.recipe or choice_of(options.chosen, *terms):
+            raise InputError("--draw: samples by itself; leave out --like, --recipe and filters")
+        return []
     recipe = (
         read_recipe(options.recipe)
         if options.recipe

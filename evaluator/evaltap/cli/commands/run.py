@@ -13,7 +13,6 @@ from evaltap.cli.experimenting import (
     quiet_engine,
     request_of,
     scorer_of,
-    settings_of,
     starter_of,
     user_of,
 )
@@ -98,28 +97,15 @@ def _checked(options: RunOptions, judges: JudgeSession) -> tuple[Request, CaseSc
         user = user_of(options.partners, judges)
     except EvaltapError as error:
         problems.append(str(error))
-    request = _request(options, cases, user)
+    until = parse_until(options.until) if options.until else None
+    expected = options.partners.expected_agent
+    request = request_of(options, cases, until=until, user=user, expected_agent=expected)
     problems += request.tools.problems(cases, None)
     if problems or scorer is None:
         problems += request.partner_problems(os.environ)
         problems += agent_problems(request)
         raise InputError("\n".join(problems))
     return request, scorer
-
-
-def _request(options: RunOptions, cases: CaseSet, user: User) -> Request:
-    until = parse_until(options.until) if options.until else None
-    settings = settings_of(options.agent, options.judges, until=until)
-    return request_of(
-        options.agent,
-        options.tools,
-        cases,
-        options.runs,
-        options.resume,
-        settings,
-        user=user,
-        expected_agent=options.partners.expected_agent,
-    )
 
 
 def _chosen(options: RunOptions) -> CaseSet:

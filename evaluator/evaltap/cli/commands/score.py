@@ -194,7 +194,7 @@ def _score_files(
         )
         with closing(files), open_store(options.db) as store, progress("cases scored") as report:
             scored = score_files(store, files, chosen.scorer, _source(options), report)
-            report_selection("score", selection)
+            report_selection(selection)
             verdict = _verdict_of_run(options, store, scored, paths)
     if kept and options.result:
         kept.write(options.result)
@@ -305,7 +305,7 @@ def _score_landed(
         started, cases = pending.score("landed", str(path), retry=options.retry, progress=report)
         if started is not None:
             end_run(store, started, cases)
-        report_selection("score", selection)
+        report_selection(selection)
         digests = tuple(metric.digest for metric in pending.metrics)
         scope = Scope(digests=digests, references=references)
         verdict = None

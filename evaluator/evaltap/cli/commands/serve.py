@@ -39,7 +39,9 @@ def run(options: ServeOptions) -> int:
     app_name, stores = _stores(options)
     tls = tls_context(options.tls)
     with ExitStack() as closing:
-        tested = _agent(options, closing)
+        called = options.agent
+        template, result = request_template(called), called.agent_result
+        tested = _closed(closing, RecordedAgent(called.agent, request=template, result=result))
         evaluator = _evaluator(options, app_name, tested, stores, closing)
         listener = listening(options.host, options.port)
         port = listener.getsockname()[1]
@@ -121,14 +123,6 @@ def _stores(options: ServeOptions) -> tuple[str, Stores]:
     return app_name, stores._replace(metrics=SharedMetrics(metrics, str(options.metrics)))
 
 
-def _agent(options: ServeOptions, closing: ExitStack) -> RecordedAgent:
-    called = options.agent
-    template, result = request_template(called), called.agent_result
-    made = RecordedAgent(called.agent, request=template, result=result)
-    closing.callback(made.close)
-    return made
-
-
 def _evaluator(
     options: ServeOptions,
     app_name: str,
@@ -136,24 +130,24 @@ def _evaluator(
     stores: Stores,
     closing: ExitStack,
 ) -> AgentEvaluator:
-    def agent(text: str) -> RecordedAgent:
-        made = RecordedAgent(text)
-        closing.callback(made.close)
-        return made
-
     expected, user = options.expected_agent, options.user_agent
     return AgentEvaluator(
         app_name,
         tested,
         stores=stores,
-        expected_runner=agent(expected) if expected else None,
-        simulator=UserSimulator(agent(user)) if user else None,
+        expected_runner=_closed(closing, RecordedAgent(expected)) if expected else None,
+        simulator=UserSimulator(_closed(closing, RecordedAgent(user))) if user else None,
         num_runs=options.runs,
         parallel_inference=True,
         parallel_evaluation=True,
         parallelism=options.agent.concurrency,
         turn_seconds=options.agent.turn_seconds,
     )
+
+
+def _closed(closing: ExitStack, agent: RecordedAgent) -> RecordedAgent:
+    closing.callback(agent.close)
+    return agent
 
 
 def _print(options: ServeOptions, address: str, app_name: str, token: str) -> None:

@@ -7,6 +7,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
@@ -51,15 +52,8 @@ def run(options: TryOptions) -> int:
             raise InputError("; ".join(refused[:_SKIPPED_SHOWN]))
         look = _look(log, db)
         if options.json:
-            print(
-                json.dumps(
-                    {
-                        "files": [_data(file) for file in found.files],
-                        "refused": refused,
-                        **look.data(),
-                    }
-                )
-            )
+            files_read = [asdict(file) | {"path": str(file.path)} for file in found.files]
+            print(json.dumps({"files": files_read, "refused": refused, **look.data()}))
         else:
             told = [*_file_lines(found.files), *refused, "", *look_lines(look), "", *_next(options)]
             for line in told:
@@ -129,16 +123,6 @@ def _file_lines(files: Sequence[FileRead]) -> Iterator[str]:
     if len(skipped) > _SKIPPED_SHOWN:
         rest = counted(len(skipped) - _SKIPPED_SHOWN, "more file")
         yield f"{rest} skipped; --json lists them"
-
-
-def _data(file: FileRead) -> dict[str, object]:
-    return {
-        "path": str(file.path),
-        "format": file.format,
-        "contents": file.contents,
-        "skipped": file.skipped,
-        "notes": file.notes,
-    }
 
 
 def _nothing(files: Sequence[FileRead], given: Sequence[Path]) -> str:

@@ -194,9 +194,9 @@ class ConsumeOptions:
     json: bool = as_json()
     guards: GuardOptions = group(GuardOptions, "guards")
     command: str = "consume"
+    """Or `up`, which consumes too."""
     opens: bool = False
     """Whether the page opens in the browser."""
-    """Or `up`, which consumes too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

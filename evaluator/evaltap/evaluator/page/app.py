@@ -246,12 +246,7 @@ class _Application:
     async def login(self, request: Request) -> Response:
         """Show the login form, or redeem a code and open a session."""
         if request.method != "POST":
-            shown = PageAnswer(
-                "login.html.j2",
-                "Log in",
-                {"next": local_path(request.query_params.get("next", "/")), "wrong": ""},
-            )
-            return self._html(request, shown, None, time.perf_counter())
+            return self._login_form(request, local_path(request.query_params.get("next", "/")))
         form = await _form(request)
         onward = local_path(form.get("next", "/"))
         client = request.client.host if request.client else ""
@@ -265,13 +260,17 @@ class _Application:
             with_cookie(response, request, self._site, self._access.log_in(person))
             await anyio.to_thread.run_sync(self._note_login, person, client)
             return response
-        if self._attempts.allow(client):
-            wrong, status = (
-                "This code is wrong, already used or expired. Get a new link with `evaltap ui --link`.",
-                403,
-            )
-        else:
-            wrong, status = "Too many wrong codes; wait a minute and try again.", 429
+        if not self._attempts.allow(client):
+            wrong = "Too many wrong codes; wait a minute and try again."
+            return self._login_form(request, onward, wrong, 429)
+        wrong = (
+            "This code is wrong, already used or expired. Get a new link with `evaltap ui --link`."
+        )
+        return self._login_form(request, onward, wrong, 403)
+
+    def _login_form(
+        self, request: Request, onward: str, wrong: str = "", status: int = 200
+    ) -> Response:
         shown = PageAnswer("login.html.j2", "Log in", {"next": onward, "wrong": wrong}, status)
         return self._html(request, shown, None, time.perf_counter())
 

@@ -84,20 +84,9 @@ def write(store: StoreWriter, who: Person, changes: Sequence[Change]) -> None:
         detail = None if one.detail is None else orjson.dumps(one.detail).decode()
         named = (who.name, one.action, *(one.key or ()), one.target, now.isoformat(), str(number))
         change_id = hashlib.sha256("\0".join(named).encode("utf-8", "surrogatepass")).hexdigest()
-        key = one.key or (None, None, None)
-        rows.append(
-            (
-                change_id[:16],
-                *key,
-                who.name,
-                who.role,
-                one.action,
-                one.target,
-                detail,
-                one.undoes,
-                now,
-            )
-        )
+        case = one.key or (None, None, None)
+        done = (who.name, who.role, one.action, one.target, detail, one.undoes, now)
+        rows.append((change_id[:16], *case, *done))
     if rows:
         with store.transaction():
             store.append("changes", rows)

@@ -125,6 +125,11 @@ class PageRequest:
     def __getitem__(self, name: str) -> str:
         return self.parameters.get(name, "").strip()
 
+    def count(self, name: str) -> int:
+        """Return a parameter as a count; 0 if it is invalid."""
+        text = self[name]
+        return int(text) if text.isdecimal() and len(text) < 10 else 0
+
     @property
     def masked(self) -> bool:
         """Whether contents are hidden from the reader."""
@@ -158,6 +163,15 @@ class PageAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class Tab:
+    """A part of a list that can be shown alone."""
+
+    name: str
+    count: int
+    href: str
+
+
+@dataclass(frozen=True, slots=True)
 class Download:
     """A file for the reader."""
 
@@ -184,6 +198,16 @@ def local_path(written: str) -> str:
     if strange or not written.startswith("/") or written.startswith("//"):
         return "/"
     return written
+
+
+def case_link(key: CaseKey, path: str = "/case", **parameters: str | int | None) -> str:
+    """Return the address of a case's page, or of another page about it."""
+    return link(path, set=key[1], id=key[2], app=key[0], **parameters)
+
+
+def named(key: CaseKey) -> dict[str, str]:
+    """Return a case as parameters of a statement."""
+    return {"app": key[0], "eval_set": key[1], "eval_id": key[2]}
 
 
 def list_of(eval_id: str) -> str:

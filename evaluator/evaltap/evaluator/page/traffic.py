@@ -246,15 +246,10 @@ def newest_estimates(reader: StoreReader, span: Span, app: str) -> dict[str, New
 
 def rates(rows: Sequence[ScoreBucket], newest: Mapping[str, Newest]) -> list[MetricRate]:
     """Return each metric's rate over the rows."""
-    names = sorted({(row.metric, row.digest) for row in rows})
-    return [
-        _rate(
-            *key,
-            [row for row in rows if (row.metric, row.digest) == key],
-            newest.get(key[1]),
-        )
-        for key in names
-    ]
+    groups: dict[tuple[str, str], list[ScoreBucket]] = {}
+    for row in rows:
+        groups.setdefault((row.metric, row.digest), []).append(row)
+    return [_rate(*key, some, newest.get(key[1])) for key, some in sorted(groups.items())]
 
 
 def _rate(name: str, digest: str, rows: Sequence[ScoreBucket], newest: Newest | None) -> MetricRate:

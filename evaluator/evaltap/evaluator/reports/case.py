@@ -180,7 +180,7 @@ def case_lines(data: Row) -> Iterator[_Line]:
     if data["app_name"]:
         yield _Line("app", visible(data["app_name"]))
     turns = data["turns"]
-    if not turns and not data["attempts"]:
+    if not [*turns, *data["attempts"]]:
         yield _Line("turns", "none here; the case was scored from a file")
     shown: set[str] = set()
     for number, turn in enumerate(turns, start=1):
@@ -196,9 +196,7 @@ def case_lines(data: Row) -> Iterator[_Line]:
         yield from _attempt_lines(attempt, data["attempts"])
     gated = {one["run_id"] for one in data["attempts"]}
     # For a case with one turn, the scores were already shown under that turn.
-    shown_metrics = (
-        {one["metric_name"] for one in data["turn_scores"]} if len(turns) == 1 else set()
-    )
+    shown_metrics = {one["metric_name"] for one in data["turn_scores"] if len(turns) == 1}
     for score in data["scores"]:
         if score["run_id"] not in gated and score["metric_name"] not in shown_metrics:
             yield _score_line(score, "", "case")

@@ -25,7 +25,8 @@ _UNBOUNDED = 10_000
 """A width at which every table fits, to measure the width that it needs."""
 _OPENING = 60
 """The number of characters shown of a user's first message."""
-_COLOURS = {"-": "red", "+": "green", "!": "yellow", ">": "yellow"}
+COLOURS = {"-": "red", "+": "green", "!": "yellow", ">": "yellow"}
+"""By the sign of a line of a difference."""
 
 
 def console() -> Console:
@@ -121,7 +122,7 @@ def _print_differences(differences: Sequence[Difference], out: Console) -> None:
     for difference in differences:
         out.print(Text(shorten(difference.name), style="bold"))
         for line in difference.lines:
-            out.print(Text(visible(f"  {line}"), style=_COLOURS.get(line[:1], "")))
+            out.print(Text(visible(f"  {line}"), style=COLOURS.get(line[:1], "")))
 
 
 def _verdict(row: CaseRow) -> str:

@@ -1,7 +1,7 @@
 """The formats of reports, by name and by file extension."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -35,40 +35,23 @@ def format_of(path: Path, given: str | None = None) -> str:
 
 def render(report: "Report", name: str) -> str:
     """Return the report in one of FORMATS."""
-    return _WRITERS[name](report)
+    match name:  # the module of a format is loaded where that format is written
+        case "html":
+            from evaltap.evaluator.reports.html.report import html
+
+            return html(report)
+        case "junit":
+            from evaltap.evaluator.reports.junit import junit_xml
+
+            return junit_xml(report)
+        case "markdown":
+            from evaltap.evaluator.reports.markdown import markdown
+
+            return markdown(report)
+    return json.dumps(report.data(), ensure_ascii=False, indent=1) + "\n"
 
 
 def write_report(report: "Report", path: Path, name: str | None = None) -> None:
     """Write the report to a file; raise InputError with the reason if that fails."""
     text = render(report, format_of(path, name))
     write_bytes(path, text.encode("utf-8", "replace"))
-
-
-def _html(report: "Report") -> str:
-    from evaltap.evaluator.reports.html.report import html
-
-    return html(report)
-
-
-def _json(report: "Report") -> str:
-    return json.dumps(report.data(), ensure_ascii=False, indent=1) + "\n"
-
-
-def _junit(report: "Report") -> str:
-    from evaltap.evaluator.reports.junit import junit_xml
-
-    return junit_xml(report)
-
-
-def _markdown(report: "Report") -> str:
-    from evaltap.evaluator.reports.markdown import markdown
-
-    return markdown(report)
-
-
-_WRITERS: Final[Mapping[str, Callable[["Report"], str]]] = {
-    "html": _html,
-    "json": _json,
-    "junit": _junit,
-    "markdown": _markdown,
-}

@@ -17,21 +17,19 @@ from evaltap.evaluator.scoring.scorer import CaseScore, MetricOutcome
 from evaltap.schemas.formats.case import CaseData
 
 
-def case_report(
-    case: CaseData, score: CaseScore, *, eval_set_id: str = "", limits: Limits | None = None
-) -> CaseReport:
+def case_report(case: CaseData, score: CaseScore) -> CaseReport:
     """Return the report of a case that was just scored.
 
     A case whose turns could not be paired has no cells; its status is error, and the note contains the
     reason.
     """
-    limits = limits or Limits()
+    limits = Limits()
     cells = tuple(_cell(outcome, case, limits) for outcome in score.metrics)
     comparison = Comparison([outcome.metric for outcome in score.metrics])
     evidence, note = evidence_of(case, comparison, limits)
     latencies = [turn.latency_ms for turn in evidence if turn.latency_ms is not None]
     costs = [turn.cost_usd for turn in evidence if turn.cost_usd is not None]
-    named = case_identity(case, eval_set_id)
+    named = case_identity(case, "")
     return CaseReport(
         named.app_name,
         named.eval_set_id,

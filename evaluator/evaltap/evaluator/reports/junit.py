@@ -6,8 +6,9 @@ keeps its name from build to build.  Its time is the agent's latency for the cas
 """
 
 import io
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final, NamedTuple
 from xml.sax.saxutils import XMLGenerator
 from xml.sax.xmlreader import AttributesImpl
 
@@ -27,50 +28,124 @@ _TAGS: Final = {
     "crashed": "error",
     "not_evaluated": "skipped",
 }
-_Cells = list[tuple[CaseReport, Cell]]
 
 
-def junit_xml(report: Report) -> str:
-    """Return the report as JUnit XML."""
-    suites: dict[str, _Cells] = {metric.metric_name: [] for metric in report.metrics}
-    for case in report.cases:
-        for cell in case.cells:
-            suites[cell.metric_name].append((case, cell))
-        if case.gate is not None:
-            verdict = Cell(GATE, _GATE_STATUSES[case.gate.status], None, 0, case.gate.feedback)
-            suites.setdefault(GATE, []).append((case, verdict))
+class Test(NamedTuple):
+    """A test case."""
+
+    name: str
+    class_name: str
+    tag: str | None
+    """failure, error or skipped; None: it passed."""
+    kind: str
+    message: str
+    body: str = ""
+    latency_ms: float | None = None
+
+
+class Suite(NamedTuple):
+    """Test cases with a name; `properties` are figures about them, of which unknown ones are omitted."""
+
+    name: str
+    tests: Sequence[Test]
+    timestamp: str = ""
+    properties: Mapping[str, float | None] = MappingProxyType({})
+
+
+def junit_document(name: str, suites: Sequence[Suite]) -> str:
+    """Return suites as JUnit XML, with every text made visible."""
     text = io.StringIO()
     xml = XMLGenerator(text, "UTF-8", short_empty_elements=True)
     xml.startDocument()
-    every = [pair for cells in suites.values() for pair in cells]
-    counts = _counts(every)
+    counts = _counts([test for suite in suites for test in suite.tests])
     del counts["skipped"]  # the root element has no such attribute
-    xml.startElement("testsuites", AttributesImpl({"name": "evaltap", **counts}))
-    for name, cells in suites.items():
-        _suite(xml, name, cells, report)
+    xml.startElement("testsuites", AttributesImpl({"name": name, **counts}))
+    for suite in suites:
+        _write_suite(xml, suite)
     xml.endElement("testsuites")
     xml.endDocument()
     return text.getvalue() + "\n"
 
 
-def _suite(xml: XMLGenerator, name: str, cells: _Cells, report: Report) -> None:
-    times = [case.latency_ms for case, _ in cells if case.latency_ms is not None]
-    timestamp = report.source.started_at or report.generated_at
+def _write_suite(xml: XMLGenerator, suite: Suite) -> None:
+    times = [test.latency_ms for test in suite.tests if test.latency_ms is not None]
     attributes = {
-        "name": visible(name),
-        "timestamp": timestamp[:19].replace(" ", "T"),
-        **_counts(cells),
+        "name": visible(suite.name),
+        **({"timestamp": suite.timestamp} if suite.timestamp else {}),
+        **_counts(suite.tests),
         **({"time": _seconds(sum(times))} if times else {}),
     }
     xml.startElement("testsuite", AttributesImpl(attributes))
-    properties = {"cases_not_listed": float(report.total - len(report.cases)) or None}
-    for row in report.summary.metrics:
-        if report.summary.weighted and row.metric_name == name:
-            properties |= _estimates(row)
-    _properties(xml, properties)
-    for case, cell in cells:
-        _test_case(xml, case, cell)
+    _properties(xml, suite.properties)
+    for test in suite.tests:
+        _write(xml, test)
     xml.endElement("testsuite")
+
+
+def _write(xml: XMLGenerator, test: Test) -> None:
+    attributes = {"name": visible(test.name), "classname": test.class_name}
+    if test.latency_ms is not None:
+        attributes["time"] = _seconds(test.latency_ms)
+    xml.startElement("testcase", AttributesImpl(attributes))
+    if test.tag is not None:
+        kind = {} if test.tag == "skipped" else {"type": test.kind}
+        xml.startElement(test.tag, AttributesImpl({"message": visible(test.message), **kind}))
+        if test.tag != "skipped":
+            xml.characters(visible(test.body))
+        xml.endElement(test.tag)
+    xml.endElement("testcase")
+
+
+def _properties(xml: XMLGenerator, values: Mapping[str, float | None]) -> None:
+    known = {key: value for key, value in values.items() if value is not None}
+    if not known:
+        return
+    xml.startElement("properties", AttributesImpl({}))
+    for key, value in known.items():
+        xml.startElement("property", AttributesImpl({"name": key, "value": f"{value:.6g}"}))
+        xml.endElement("property")
+    xml.endElement("properties")
+
+
+def _counts(tests: Sequence[Test]) -> dict[str, str]:
+    tags = [test.tag for test in tests]
+    return {
+        "tests": str(len(tags)),
+        "failures": str(tags.count("failure")),
+        "errors": str(tags.count("error")),
+        "skipped": str(tags.count("skipped")),
+    }
+
+
+def _seconds(milliseconds: float) -> str:
+    return f"{milliseconds / 1000:.3f}"
+
+
+def class_part(name: str) -> str:
+    """Return a name without dots, which would divide the class name."""
+    return visible(name).replace(".", "_")
+
+
+def junit_xml(report: Report) -> str:
+    """Return the report as JUnit XML."""
+    suites: dict[str, list[Test]] = {metric.metric_name: [] for metric in report.metrics}
+    for case in report.cases:
+        for cell in case.cells:
+            suites[cell.metric_name].append(_test(case, cell))
+        if case.gate is not None:
+            verdict = Cell(GATE, _GATE_STATUSES[case.gate.status], None, 0, case.gate.feedback)
+            suites.setdefault(GATE, []).append(_test(case, verdict))
+    timestamp = (report.source.started_at or report.generated_at)[:19].replace(" ", "T")
+    unlisted = {"cases_not_listed": float(report.total - len(report.cases)) or None}
+    rows = report.summary.metrics if report.summary.weighted else ()
+    estimates = {row.metric_name: _estimates(row) for row in rows}
+    return junit_document(
+        "evaltap",
+        [
+            Suite(name, tests, timestamp, unlisted | estimates.get(name, {}))
+            for name, tests in suites.items()
+        ],
+    )
 
 
 def _estimates(row: MetricCounts) -> dict[str, float | None]:
@@ -88,63 +163,20 @@ def _estimates(row: MetricCounts) -> dict[str, float | None]:
     }
 
 
-def _properties(xml: XMLGenerator, values: Mapping[str, float | None]) -> None:
-    known = {key: value for key, value in values.items() if value is not None}
-    if not known:
-        return
-    xml.startElement("properties", AttributesImpl({}))
-    for key, value in known.items():
-        xml.startElement("property", AttributesImpl({"name": key, "value": f"{value:.6g}"}))
-        xml.endElement("property")
-    xml.endElement("properties")
-
-
-def _test_case(xml: XMLGenerator, case: CaseReport, cell: Cell) -> None:
-    attributes = {
-        "name": visible(case.eval_id),
-        "classname": f"{_part(case.eval_set_id or 'cases')}.{_part(cell.metric_name)}",
-    }
-    if case.latency_ms is not None:
-        attributes["time"] = _seconds(case.latency_ms)
-    xml.startElement("testcase", AttributesImpl(attributes))
-    if cell.status in _TAGS:
-        _outcome(xml, _TAGS[cell.status], case, cell)
-    xml.endElement("testcase")
-
-
-def _outcome(xml: XMLGenerator, tag: str, case: CaseReport, cell: Cell) -> None:
+def _test(case: CaseReport, cell: Cell) -> Test:
     message = one_line(visible(cell.reason), _MESSAGE)
     if cell.score is not None:
         message = f"score {cell.score:.4g}, threshold {cell.threshold:g}" + (
             message and f": {message}"
         )
-    kind = {} if tag == "skipped" else {"type": cell.status}
-    xml.startElement(tag, AttributesImpl({"message": message, **kind}))
-    if tag != "skipped":
-        xml.characters(visible("\n".join(_body(case, cell))))
-    xml.endElement(tag)
-
-
-def _body(case: CaseReport, cell: Cell) -> list[str]:
     user = [f"user: {case.opening}"] if case.opening else []
-    lines = [*user, cell.reason, *turn_lines(cell)]
-    return [*lines, *difference_lines(case.evidence)] if cell.status == "failed" else lines
-
-
-def _counts(cells: _Cells) -> dict[str, str]:
-    statuses = [cell.status for _, cell in cells]
-    return {
-        "tests": str(len(statuses)),
-        "failures": str(statuses.count("failed")),
-        "errors": str(statuses.count("error") + statuses.count("crashed")),
-        "skipped": str(statuses.count("not_evaluated")),
-    }
-
-
-def _seconds(milliseconds: float) -> str:
-    return f"{milliseconds / 1000:.3f}"
-
-
-def _part(name: str) -> str:
-    """Return a name without dots, which would divide the class name."""
-    return visible(name).replace(".", "_")
+    calls = difference_lines(case.evidence) if cell.status == "failed" else []
+    return Test(
+        case.eval_id,
+        f"{class_part(case.eval_set_id or 'cases')}.{class_part(cell.metric_name)}",
+        _TAGS.get(cell.status),
+        cell.status,
+        message,
+        "\n".join([*user, cell.reason, *turn_lines(cell), *calls]),
+        case.latency_ms,
+    )

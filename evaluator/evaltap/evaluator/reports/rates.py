@@ -1,6 +1,7 @@
 """Rates of all traffic as a table on a terminal."""
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Final
 
 from rich import box
@@ -10,10 +11,9 @@ from rich.text import Text
 
 from evaltap.evaluator.analysis.estimates.rates import SliceRate
 from evaltap.evaluator.analysis.stats.estimate import Estimate
+from evaltap.evaluator.reports.cases import NARROW
 from evaltap.evaluator.reports.safe_text import visible
 
-NARROW: Final = 80
-"""The width of a table without a terminal."""
 DIGEST_WIDTH: Final = 8
 
 
@@ -23,10 +23,9 @@ def print_rates(rates: Sequence[SliceRate], by: Sequence[str], out: Console) -> 
         return
     names = _names(rates)
     named = list(dict.fromkeys(names))
-    flagged = any(rate.flags for rate in rates)
-    title = f"{named[0]}, {_about(rates)}" if len(named) == 1 else _about(rates)
+    flags = [*chain.from_iterable(rate.flags for rate in rates)]
     table = Table(
-        title=Text(title),
+        title=Text(_about(rates, named)),
         title_justify="left",
         box=box.SIMPLE,
         show_edge=False,
@@ -41,15 +40,15 @@ def print_rates(rates: Sequence[SliceRate], by: Sequence[str], out: Console) -> 
         table.add_column("metric", overflow="fold", min_width=longest)
     for name in ("rate", "95 %", "turns", "sessions"):
         table.add_column(name, justify="right", no_wrap=True)
-    if flagged:
-        table.add_column("flags", min_width=max(map(len, _flags(rates))))
+    if flags:
+        table.add_column("flags", min_width=max(map(len, flags)))
     for rate, called in zip(rates, names, strict=True):
         cells = ["-" if rate.slice[name] is None else _shown(rate.slice[name]) for name in by]
         table.add_row(
             *map(Text, cells),
             *([Text(called)] if len(named) > 1 else []),
             *_figures(rate.estimate),
-            *([Text(" ".join(rate.flags))] if flagged else []),
+            *([Text(" ".join(rate.flags))] if flags else []),
         )
     width = max(out.width if out.is_terminal else NARROW, out.measure(table).minimum)
     out.print(table, width=width, crop=False)
@@ -65,10 +64,6 @@ def _figures(found: Estimate | None) -> tuple[str, str, str, str]:
         f"{found.rate.n:,}",
         f"{found.sessions:,}",
     )
-
-
-def _flags(rates: Sequence[SliceRate]) -> list[str]:
-    return [flag for rate in rates for flag in rate.flags]
 
 
 def _names(rates: Sequence[SliceRate]) -> list[str]:
@@ -90,11 +85,12 @@ def _named(rate: SliceRate) -> str:
     return signal + _shown(rate.metric)
 
 
-def _about(rates: Sequence[SliceRate]) -> str:
+def _about(rates: Sequence[SliceRate], named: Sequence[str]) -> str:
     found = [rate.estimate for rate in rates if rate.estimate]
+    about = "of all turns"
     if any(abs(one.estimated_turns - one.rate.n) > 0.5 for one in found):
-        return "of all traffic (weighted; turns and sessions as recorded)"
-    return "of all turns"
+        about = "of all traffic (weighted; turns and sessions as recorded)"
+    return f"{named[0]}, {about}" if len(named) == 1 else about
 
 
 def _shown(text: str | None) -> str:

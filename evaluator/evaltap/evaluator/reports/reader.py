@@ -234,12 +234,10 @@ def scored_cases(scored: ReportedScores, limits: Limits) -> list[CaseReport]:
     return sorted(cases, key=lambda case: SEVERITY.index(case.status))
 
 
-def _comparison(scored: ReportedScores) -> Comparison:
-    rows = scored.rows("""
-        SELECT metric_json FROM run_metrics m
-        WHERE metric_digest IN (SELECT metric_digest FROM {scores})
-        GROUP BY metric_json ORDER BY min(metric_index), metric_json""")
-    return Comparison([EvalMetric.model_validate_json(text) for (text,) in rows])
+def _comparison(scored: ReportedScores, first: str = "") -> Comparison:
+    """Return how the metrics of some scores compare calls; the one named `first` precedes."""
+    rows = sorted(scored.rows(_METRICS), key=lambda row: row[0] != first)
+    return Comparison([EvalMetric.model_validate_json(text) for _, text in rows])
 
 
 def landed_data(store: StoreReader, cases: Scratch) -> Iterator[tuple[CaseKey, CaseData]]:
@@ -398,7 +396,7 @@ def judged_cases(scored: ReportedScores) -> Iterator[tuple[CaseKey, CaseData]]:
 
 
 def _judged(case: CaseReport, verdicts: Mapping[CaseKey, GateVerdict]) -> CaseReport:
-    verdict = verdicts.get((case.app_name, case.eval_set_id, case.eval_id))
+    verdict = verdicts.get(_key(case))
     if verdict is None:
         return case
     status = case.status
@@ -444,23 +442,10 @@ class JudgeCalls:
         calls = sql(__name__, "report_judge_calls")
         chosen = f"FROM ({calls}) SEMI JOIN {{cases}} USING (app_name, eval_set_id, eval_id)"
         for row in scored.rows(f"{chosen} ORDER BY ALL"):
-            app, eval_set, eval_id, metric_name, invocation, sample, judge, model, status, *rest = (
-                row
-            )
-            reason, from_cache, tokens_in, tokens_out, cost, latency = rest
-            call = JudgeCall(
-                invocation,
-                sample + 1,
-                judge,
-                model,
-                status,
-                cut(reason, limits.text),
-                from_cache,
-                tokens_in,
-                tokens_out,
-                cost,
-                latency,
-            )
+            app, eval_set, eval_id, metric_name, invocation, sample, *about, reason = row[:10]
+            judge, model, status = about
+            reason = cut(reason, limits.text)
+            call = JudgeCall(invocation, sample + 1, judge, model, status, reason, *row[10:])
             self.by_cell.setdefault((app, eval_set, eval_id, metric_name), []).append(call)
         # Otherwise, the judge was not called.
         asked = f"FROM ({calls}) WHERE status <> 'not_evaluated' OR sample_index < 0"
@@ -481,22 +466,13 @@ def with_details(
     votes: dict[CellKey, list[VoteCell]] = {}
     verdicts: dict[CellKey, list[RubricReason]] = {}
     for row in scored.rows(sql(__name__, "report_votes")):
-        app, eval_set, eval_id, metric_name, invocation, sample, rubric, score, reason, *more = row
-        evidence, found, confidence = more
-        vote = VoteCell(
-            invocation,
-            sample + 1,
-            rubric,
-            score,
-            cut(reason, limits.text),
-            cut(evidence, limits.text),
-            found,
-            confidence,
-        )
+        app, eval_set, eval_id, metric_name, invocation, sample, rubric, score, *texts = row[:10]
+        reason, evidence = (cut(text, limits.text) for text in texts)
+        vote = VoteCell(invocation, sample + 1, rubric, score, reason, evidence, *row[10:])
         at = app, eval_set, eval_id, metric_name
         votes.setdefault(at, []).append(vote)
         verdicts.setdefault(at, []).append(
-            RubricReason((invocation, sample), rubric, score, reason)
+            RubricReason((invocation, sample), rubric, score, texts[0])
         )
     for case in cases:
         cells = []
@@ -545,7 +521,7 @@ def read_case(
     run_id: str = "",
     metric: str = "",
     references: References | None = None,
-    limits: Limits | None = None,
+    limits: Limits,
 ) -> CaseReport:
     """Read a case with its latest scores, or those of one run; without cells if it has none.
 
@@ -553,7 +529,6 @@ def read_case(
     file has no evidence, which its note explains.  `references` are expected turns for landed cases, as given
     for scoring.
     """
-    limits = limits or Limits()
     app, eval_set, eval_id = key
     asked = {"app": app, "eval_set": eval_set, "eval_id": eval_id, "run": run_id}
     with (
@@ -566,16 +541,11 @@ def read_case(
         calls = JudgeCalls(found, limits)
         (one,) = with_details(found, [one], calls, limits)
         data = dict(expected_data(found, references)).get(key)
-        metrics = _metrics(found, metric)
+        comparison = _comparison(found, metric)
     if data is None:
         return replace(
             one,
             evidence_note="its turns are not in this file, because it was scored from a case file",
         )
-    evidence, note = evidence_of(data, Comparison(metrics), limits)
+    evidence, note = evidence_of(data, comparison, limits)
     return replace(one, evidence=evidence, evidence_note=note)
-
-
-def _metrics(scored: ReportedScores, first: str) -> Sequence[EvalMetric]:
-    rows = sorted(scored.rows(_METRICS), key=lambda row: row[0] != first)
-    return [EvalMetric.model_validate_json(text) for _, text in rows]

@@ -60,14 +60,12 @@ class PassK:
         }
 
 
-def read_pass_k(
-    store: StoreReader, ks: Sequence[int], *, run_id: str | None = None, digests: Sequence[str] = ()
-) -> list[PassK]:
+def read_pass_k(store: StoreReader, ks: Sequence[int], run_id: str | None = None) -> list[PassK]:
     """Return pass@k and pass^k by metric and version, then those of whole sets.
 
     The repeats of a case are its recordings with different `run` names and the same version.
     """
-    scope, parameters = score_scope(store, run_id, digests)
+    scope, parameters = score_scope(store, run_id)
     rows = store.rows(sql(__name__, "report_repeats").format(scope=scope), parameters)
     cases: dict[tuple[str, str | None], list[tuple[int, int]]] = defaultdict(list)
     sets: dict[str | None, dict[tuple[str, str, str], bool]] = defaultdict(dict)

@@ -47,9 +47,10 @@ def print_runs(rows: list[Record]) -> None:
     )
     counts = [name for name in _COUNTS if name in _ALWAYS or any(row[name] for row in rows)]
     lines = [_cells(row, counts, narrow) for row in rows]
-    titles = [title for title in _cells({}, counts, narrow) if any(line[title] for line in lines)]
     widths = {
-        title: max(map(len, (*title.split(), *(line[title] for line in lines)))) for title in titles
+        title: max(map(len, (*title.split(), *(line[title] for line in lines))))
+        for title in _cells({}, counts, narrow)
+        if any(line[title] for line in lines)
     }
     if narrow:
         _fit(widths, out.width)

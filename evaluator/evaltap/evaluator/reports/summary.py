@@ -88,9 +88,8 @@ class MetricCounts:
 
     def data(self) -> dict[str, object]:
         """Return the counts as JSON data."""
-        rate, sample, represented = self.rate, self.sample, self.represented
-        traffic = self.traffic if self.weighted else None
-        found, cases, turns = traffic and traffic.estimate, self.cases, self.turns
+        rate, traffic = self.rate, self.traffic if self.weighted else None
+        found = traffic and traffic.estimate
         return {
             "metric_name": self.metric_name,
             "passed": self.passed,
@@ -102,14 +101,11 @@ class MetricCounts:
             "mean_score": self.mean_score,
             "interval": rate and rate.interval,
             "crashed": self.crashed,
-            "sample_pass_rate": sample and sample.value,
-            "case_pass_rate": cases and cases.value,
-            "case_interval": cases and cases.interval,
-            "turn_pass_rate": turns and turns.value,
-            "turn_interval": turns and turns.interval,
-            "represented_pass_rate": represented and represented.value,
-            "represented_interval": represented and represented.interval,
-            "represented_turns": self.represented_turns if represented else None,
+            "sample_pass_rate": self.sample and self.sample.value,
+            **_share("case", self.cases),
+            **_share("turn", self.turns),
+            **_share("represented", self.represented),
+            "represented_turns": self.represented_turns if self.represented else None,
             "effective_turns": found and found.rate.effective_n,
             "estimated_turns": found and found.estimated_turns,
             "turns": found and found.rate.n,
@@ -117,6 +113,10 @@ class MetricCounts:
             "covered": traffic and traffic.covered,
             "flags": self.flags,
         }
+
+
+def _share(name: str, rate: Rate | None) -> dict[str, object]:
+    return {f"{name}_pass_rate": rate and rate.value, f"{name}_interval": rate and rate.interval}
 
 
 @dataclass(frozen=True, slots=True)

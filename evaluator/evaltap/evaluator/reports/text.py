@@ -9,11 +9,13 @@ from urllib.parse import quote, urlsplit
 from evaltap.evaluator.analysis.stats.rate import Rate
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.reports.diff_lines import FOLDED
-from evaltap.evaluator.reports.model import Call, CaseReport, Cell, Step, TurnEvidence
+from evaltap.evaluator.reports.model import CaseReport, Cell, Step, TurnEvidence
 from evaltap.evaluator.reports.summary import GateCounts, MetricCounts, Summary
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.text import counted
 
+_LONGEST: Final = 160
+"""Characters of arguments, of an error and of a change in a line."""
 _MARKS: Final = {
     "same": "=",
     "changed": "!",
@@ -94,13 +96,8 @@ def traffic_line(row: MetricCounts) -> str:
     )
 
 
-def call_text(call: Call, limit: int = 160) -> str:
-    """Return a call in the notation of code: `refund({"amount":5})`."""
-    return f"{call.name}({one_line(call.arguments, limit)})"
-
-
-def diff_lines(turn: TurnEvidence, limit: int = 160) -> list[str]:
-    """Return the calls of a turn, one per line, marked as in a `diff`.
+def diff_lines(turn: TurnEvidence) -> list[str]:
+    """Return the calls of a turn, one per line, marked as in a `diff`: `= refund({"amount":5})`.
 
     Many equal calls in a row are one line.  `=` same, `!` other arguments, `>` out of order, `-` missing,
     `+` extra, `x` failed and not counted; no
@@ -112,7 +109,7 @@ def diff_lines(turn: TurnEvidence, limit: int = 160) -> list[str]:
         if kind == "same" and len(steps) >= FOLDED:
             lines.append(f"= {len(steps):,} equal calls")
         else:
-            lines += [line for step in steps for line in _step_lines(step, limit)]
+            lines += [line for step in steps for line in _step_lines(step)]
     if turn.omitted_calls:
         what = "more equal call" if turn.compared else "more call"
         lines.append(f"  {counted(turn.omitted_calls, what)} not shown")
@@ -154,12 +151,13 @@ def case_lines(case: CaseReport) -> list[str]:
     return [*lines, f"  {case.evidence_note}"] if case.evidence_note else lines
 
 
-def _step_lines(step: Step, limit: int) -> list[str]:
+def _step_lines(step: Step) -> list[str]:
     call = step.actual or step.expected
     assert call is not None, "a step has a call on one side at least"
-    failed = f"  failed: {one_line(call.error, limit)}" if step.actual and call.error else ""
-    lines = [f"{_MARKS[step.kind]} {call_text(call, limit)}{failed}"]
-    return [*lines, *(f"!     {one_line(change, limit)}" for change in step.changes)]
+    made = f"{_MARKS[step.kind]} {call.name}({one_line(call.arguments, _LONGEST)})"
+    if step.actual and call.error:
+        made += f"  failed: {one_line(call.error, _LONGEST)}"
+    return [made, *(f"!     {one_line(change, _LONGEST)}" for change in step.changes)]
 
 
 _FIELD: Final = "{trace_id}"

@@ -5,7 +5,7 @@ Only for agents whose runs change nothing outside: every attempt calls its tools
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any, Literal, TypeAlias
@@ -13,8 +13,9 @@ from typing import Any, Literal, TypeAlias
 from evaltap.evaluator.scoring.contract.context import Services, Status
 from evaltap.evaluator.scoring.contract.evaluator import Registry
 from evaltap.evaluator.scoring.scorer import CaseScorer
-from evaltap.experiments.service.capture import CapturedTurn, TurnCapture
-from evaltap.experiments.service.runners import AgentCall, Runner, events_of, session_of
+from evaltap.experiments.service.capture import CapturedTurn
+from evaltap.experiments.service.conversation import captured
+from evaltap.experiments.service.runners import AgentCall, Runner, session_of
 from evaltap.schemas.errors import ConfigurationError
 from evaltap.schemas.files.documents import metrics_of
 from evaltap.schemas.formats.case import CaseData
@@ -110,17 +111,11 @@ class BestOf:
         return made[chosen.place].turn
 
     async def _attempt(self, call: AgentCall) -> CapturedTurn:
-        capture = TurnCapture(call.message)
         try:
-            async with (
-                session_of(self._runner, call) as runner,
-                aclosing(events_of(runner, call)) as events,
-            ):
-                async for event in events:
-                    capture.add(event)
+            async with session_of(self._runner, call) as runner:
+                return await captured(runner, call)
         except Exception as error:  # of the agent: this attempt has failed
-            return CapturedTurn(capture.end().turn, f"{type(error).__name__}: {error}")
-        return capture.end()
+            return CapturedTurn({}, f"{type(error).__name__}: {error}")
 
 
 def pointwise_best(scorer: CaseScorer, made: Sequence[CapturedTurn]) -> Chosen:

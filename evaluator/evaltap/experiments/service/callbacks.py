@@ -107,6 +107,32 @@ class Callbacks:
         await self.run(replace(after, results=found) if is_list else replace(after, result=found))
         return found
 
+    async def around_case(
+        self,
+        call: CallbackCall,
+        work: Callable[[], Awaitable[Found]],
+        failed: Callable[[Found | None, str], Found],
+        **after: Any,  # fields of CallbackCall
+    ) -> Found:
+        """Do the step that the call has as its point, between the callbacks of its case.
+
+        If one of them fails, return what `failed` makes of the step's result, None before it.
+        """
+        step = call.point
+        try:
+            before = await self.run(replace(call, point=f"before_{step}_case"))
+        except ServiceError as error:
+            return failed(None, str(error))
+        call = replace(call, point=f"after_{step}_case", context=before.context, **after)
+        call = replace(call, started=datetime.now(UTC))
+        result = await work()
+        try:
+            instead = (await self.run(replace(call, result=result))).result
+        except ServiceError as error:
+            return failed(result, str(error))
+        found: Found = result if instead is None else instead
+        return found
+
     async def run(self, call: CallbackCall) -> CallbackResult:
         """Run the callbacks of a point; return the context from here on and what replaces the result.
 

@@ -4,7 +4,6 @@ import asyncio
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 
 from evaltap.evaluator.cases.pairing import UnscorableCaseError, placeholder, with_case_rubrics
 from evaltap.evaluator.scoring.contract.context import Services
@@ -20,7 +19,6 @@ from evaltap.experiments.service.options import Options
 from evaltap.experiments.service.requests import (
     EvaluateRequest,
     InferenceResult,
-    ServiceError,
     SetRunResult,
 )
 from evaltap.experiments.service.runners import Runner, generator_of
@@ -77,37 +75,24 @@ class _Evaluation:
 
     async def case(self, inference: InferenceResult) -> EvalCaseResult:
         """Score a case with its callbacks."""
-        request, callbacks = self._request, self._options.callbacks
-        case_id = inference.eval_case_id
-        call = CallbackCall("before_evaluate_case", request, self._context, eval_case_id=case_id)
-        try:
-            before = await callbacks.run(call)
-        except ServiceError as error:
-            return self._failed(inference, str(error))
-        started = datetime.now(UTC)
-        if inference.status == "passed":
+
+        async def score() -> EvalCaseResult:
+            if inference.status != "passed":
+                return self._failed(inference, inference.error_message)
             try:
-                result = await asyncio.to_thread(self._scored, inference)
+                return await asyncio.to_thread(self._scored, inference)
             except Exception as error:  # of the user's aggregator, too: it fails its case
-                result = self._failed(inference, str(error) or type(error).__name__)
-        else:
-            result = self._failed(inference, inference.error_message)
-        call = CallbackCall(
-            "after_evaluate_case",
-            request,
-            before.context,
-            eval_case_id=case_id,
-            inference=inference,
-            result=result,
-            started=started,
-        )
-        try:
-            after = await callbacks.run(call)
-        except ServiceError as error:
-            return result.model_copy(
-                update={"final_eval_status": FAILED, "score": 0.0, "error_message": str(error)}
-            )
-        return result if after.result is None else after.result
+                return self._failed(inference, str(error) or type(error).__name__)
+
+        def failed(result: EvalCaseResult | None, why: str) -> EvalCaseResult:
+            if result is None:
+                return self._failed(inference, why)
+            changed = {"final_eval_status": FAILED, "score": 0.0, "error_message": why}
+            return result.model_copy(update=changed)
+
+        call = CallbackCall("evaluate", self._request, self._context, inference.eval_case_id)
+        callbacks = self._options.callbacks
+        return await callbacks.around_case(call, score, failed, inference=inference)
 
     def _failed(self, inference: InferenceResult, why: str) -> EvalCaseResult:
         return EvalCaseResult(

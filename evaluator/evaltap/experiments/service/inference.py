@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from evaltap.evaluator.cases.pairing import placeholder
@@ -10,7 +9,7 @@ from evaltap.experiments.service.callbacks import CallbackCall
 from evaltap.experiments.service.concurrency import in_order
 from evaltap.experiments.service.conversation import CaseFailed, Conversation, Turns
 from evaltap.experiments.service.options import Options
-from evaltap.experiments.service.requests import InferenceRequest, InferenceResult, ServiceError
+from evaltap.experiments.service.requests import InferenceRequest, InferenceResult
 from evaltap.experiments.service.runners import AgentCall, Runner, generator_of
 from evaltap.experiments.service.simulation import SimulationStart
 from evaltap.schemas.errors import InputError
@@ -55,49 +54,33 @@ class _Inference:
 
     async def case(self, case: EvalCase) -> InferenceResult:
         """Run a case with its callbacks; never raises."""
-        request, callbacks = self._request, self._options.callbacks
         result = InferenceResult(
-            request.app_name,
-            request.eval_set_id,
+            self._request.app_name,
+            self._request.eval_set_id,
             case.eval_id,
             case.eval_mode,
             self._options.session_id(),
             case.session_input.user_id if case.session_input else "",
             eval_case=case,
         )
-        call = CallbackCall(
-            "before_inference_case",
-            request,
-            self._context,
-            eval_case_id=case.eval_id,
-            session_id=result.session_id,
-        )
-        try:
-            before = await callbacks.run(call)
-        except ServiceError as error:
-            result.user_id, result.eval_mode = "", ""
-            return result.failed(str(error))
-        started = datetime.now(UTC)
-        try:
-            await self._run(case, result)
-            result.status = "passed"
-        except CaseFailed as why:
-            place = f"evalCaseID={case.eval_id}, sessionID={result.session_id}"
-            result.failed(f"inference eval case ({place}): {why}")
-        call = CallbackCall(
-            "after_inference_case",
-            request,
-            before.context,
-            eval_case_id=case.eval_id,
-            session_id=result.session_id,
-            result=result,
-            started=started,
-        )
-        try:
-            after = await callbacks.run(call)
-        except ServiceError as error:
-            return result.failed(str(error))
-        return result if after.result is None else after.result
+
+        async def infer() -> InferenceResult:
+            try:
+                await self._run(case, result)
+                result.status = "passed"
+            except CaseFailed as why:
+                place = f"evalCaseID={case.eval_id}, sessionID={result.session_id}"
+                result.failed(f"inference eval case ({place}): {why}")
+            return result
+
+        def failed(known: InferenceResult | None, why: str) -> InferenceResult:
+            if known is None:
+                result.user_id, result.eval_mode = "", ""
+            return result.failed(why)
+
+        session_id = result.session_id
+        call = CallbackCall("inference", self._request, self._context, case.eval_id, session_id)
+        return await self._options.callbacks.around_case(call, infer, failed)
 
     async def _run(self, case: EvalCase, result: InferenceResult) -> None:
         data: CaseData = case.model_dump(by_alias=True)

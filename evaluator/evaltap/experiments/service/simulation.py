@@ -175,22 +175,25 @@ class PlayedUser:
 
     def _said_in(self, events: Sequence[Event | None]) -> str:
         """Return the reply: the root's before those of others, and errors before replies."""
-        root, replies, errors = "", {}, []
-        for event in filter(None, events):
+        told = [*filter(None, events)]
+        self.cost_usd += sum(map(_cost, told))
+        if errors := [*filter(None, map(error_text, told))]:
+            raise SimulationError(f"the simulator failed: {'; '.join(errors)}")
+        root, replies = "", {}
+        for event in told:
             said, ends = event.get("invocationId") or "", event.get("object") == COMPLETION
             if said and (not root or (ends and event.get("done"))):
                 root = said
-            if "turn" in event:
-                self.cost_usd += cost_of(event["turn"].get("telemetry") or {}) or 0.0
-                final = event["turn"].get("finalResponse") or {}
-                replies[COMPLETION] = str(final.get("content") or "")
-            elif (message := final_message(event)) is not None:
-                replies[COMPLETION if ends else said] = str(message.get("content") or "")
-            if error := error_text(event):
-                errors.append(error)
-        if errors:
-            raise SimulationError(f"the simulator failed: {'; '.join(errors)}")
-        return replies.get(COMPLETION) or replies.get(root) or replies.get("") or ""
+            message, is_whole = final_message(event), "turn" in event
+            if is_whole or message is not None:
+                place = COMPLETION if is_whole or ends else said
+                replies[place] = str((message or {}).get("content") or "")
+        return next(filter(None, map(replies.get, (COMPLETION, root, ""))), "")
+
+
+def _cost(event: Event) -> float:
+    turn = event.get("turn") or {}
+    return cost_of(turn.get("telemetry") or {}) or 0.0
 
 
 async def _events(turns: Runner, call: AgentCall) -> list[Event | None]:

@@ -78,27 +78,26 @@ def table_names(prefix: str = "") -> list[str]:
 
 
 class Tables:
-    """The tables of a database, created if they are not there; raises DatabaseError."""
+    """The tables of a database, created if they are not there; raises DatabaseError.
+
+    `now` gives the time in Unix seconds.
+    """
 
     def __init__(self, database: Database, now: Callable[[], float]) -> None:
         self.sets, self.cases, self.metrics, self.results = table_names(database.prefix)
-        self._database, self._now = database, now
+        self._database, self.now = database, now
         try:
             database.run(self._open)
         except DuplicateError:  # another process made the tables at the same moment
             database.run(self._open)
 
-    def now(self) -> float:
-        """Return the time in Unix seconds."""
-        return self._now()
-
     def run(self, work: Callable[["Statements"], Any]) -> Any:  # what `work` returns
         """Run a transaction."""
         return self._database.run(lambda transaction: work(Statements(transaction, self)))
 
-    def rows(self, statement: str, **given: Any) -> list[Row]:  # values of a driver
-        """Return the rows of a query."""
-        found: list[Row] = self.run(lambda sql: sql.rows(statement, **given))
+    def rows(self, statement: str, missing: str = "", **given: Any) -> list[Row]:
+        """Return the rows of a query, as `Statements.rows` does."""
+        found: list[Row] = self.run(lambda sql: sql.rows(statement, missing, **given))
         return found
 
     def add(self, work: Callable[["Statements"], None], exists: str) -> None:
@@ -121,11 +120,9 @@ class Tables:
         """
 
         def work(sql: "Statements") -> None:
-            rows = sql.rows(find + "{lock}", **given)
-            if not rows:
-                raise NotFoundError(missing)
-            check(rows[0])
-            sql.run(statement, row=rows[0][0], **given)
+            row = sql.rows(find + "{lock}", missing, **given)[0]
+            check(row)
+            sql.run(statement, row=row[0], **given)
 
         self.run(work)
 
@@ -209,16 +206,26 @@ class Statements:
         """Run a statement that returns nothing."""
         self._transaction.run(statement.format(**self._words), given)
 
-    def rows(self, statement: str, **given: Any) -> list[Row]:
-        """Return the rows of a query."""
-        return self._transaction.rows(statement.format(**self._words), given)
+    def rows(self, statement: str, missing: str = "", **given: Any) -> list[Row]:
+        """Return the rows of a query; without any, raise NotFoundError for what is missing."""
+        found = self._transaction.rows(statement.format(**self._words), given)
+        if missing and not found:
+            raise NotFoundError(f"no {missing}")
+        return found
 
 
-class EvalSetTables:
-    """Eval sets in tables."""
+class _InTables:
+    """What the stores in tables share."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
+
+    def close(self) -> None:
+        """Do nothing: connections live for one transaction."""
+
+
+class EvalSetTables(_InTables):
+    """Eval sets in tables."""
 
     def get(self, app: str, eval_set_id: str) -> EvalSet:
         """Return a set with its cases."""
@@ -227,11 +234,10 @@ class EvalSetTables:
             "SELECT s.name, s.description, s.created_at, c.eval_id, c.eval_case FROM"
             " (SELECT * FROM {sets} WHERE {same_app} AND {same_set}) s LEFT JOIN {cases} c"
             " ON c.app_name = s.app_name AND c.eval_set_id = s.eval_set_id ORDER BY c.id",
+            f"eval set {eval_set_id!r} in app {app!r}; create it",
             app=app,
             set=eval_set_id,
         )
-        if not rows:
-            raise NotFoundError(f"no eval set {eval_set_id!r} in app {app!r}; create it")
         name, description, created, *_ = rows[0]
         return EvalSet(
             eval_set_id=eval_set_id,
@@ -298,12 +304,11 @@ class EvalSetTables:
         _ids(app_name=app, eval_set_id=eval_set_id, eval_id=eval_id)
         rows = self._tables.rows(
             "SELECT eval_case FROM {cases} WHERE {same_app} AND {same_set} AND {same_case}",
+            f"case {eval_id!r} in eval set {eval_set_id!r}",
             app=app,
             set=eval_set_id,
             case=eval_id,
         )
-        if not rows:
-            raise NotFoundError(f"no case {eval_id!r} in eval set {eval_set_id!r}")
         return _read(EvalCase, rows[0][0], f"case {eval_id!r}")
 
     def add_case(self, app: str, eval_set_id: str, case: EvalCase | Mapping[str, Any]) -> None:
@@ -345,9 +350,6 @@ class EvalSetTables:
         """Delete a case."""
         self._change(app, eval_set_id, eval_id, "DELETE FROM {cases} WHERE id = %(row)s")
 
-    def close(self) -> None:
-        """Do nothing: connections live for one transaction."""
-
     def _change(
         self, app: str, eval_set_id: str, eval_id: str, statement: str, **values: Any
     ) -> None:
@@ -355,7 +357,7 @@ class EvalSetTables:
         self._tables.change(
             "SELECT id, eval_case FROM {cases} WHERE {same_app} AND {same_set} AND {same_case}",
             statement,
-            f"no case {eval_id!r} in eval set {eval_set_id!r}",
+            f"case {eval_id!r} in eval set {eval_set_id!r}",
             app=app,
             set=eval_set_id,
             case=eval_id,
@@ -365,10 +367,12 @@ class EvalSetTables:
     @staticmethod
     def _lock(sql: Statements, app: str, eval_set_id: str) -> None:
         """Keep a set from being deleted, or being added to, until the transaction ends."""
-        if not sql.rows(
-            "SELECT id FROM {sets} WHERE {same_app} AND {same_set}{lock}", app=app, set=eval_set_id
-        ):
-            raise NotFoundError(f"no eval set {eval_set_id!r} in app {app!r}; create it")
+        sql.rows(
+            "SELECT id FROM {sets} WHERE {same_app} AND {same_set}{lock}",
+            f"eval set {eval_set_id!r} in app {app!r}; create it",
+            app=app,
+            set=eval_set_id,
+        )
 
     @staticmethod
     def _insert(sql: Statements, app: str, eval_set_id: str, case: EvalCase, now: float) -> None:
@@ -384,11 +388,8 @@ class EvalSetTables:
         )
 
 
-class MetricTables:
+class MetricTables(_InTables):
     """Metrics in a table."""
-
-    def __init__(self, tables: Tables) -> None:
-        self._tables = tables
 
     def list(self, app: str, eval_set_id: str) -> list[str]:
         """Return the names of a set's metrics."""
@@ -405,12 +406,11 @@ class MetricTables:
         _ids(app_name=app, eval_set_id=eval_set_id, metric_name=name)
         rows = self._tables.rows(
             "SELECT metric FROM {metrics} WHERE {same_app} AND {same_set} AND {same_metric}",
+            f"metric {name!r} in eval set {eval_set_id!r}",
             app=app,
             set=eval_set_id,
             metric=name,
         )
-        if not rows:
-            raise NotFoundError(f"no metric {name!r} in eval set {eval_set_id!r}")
         return _read(EvalMetric, rows[0][0], f"metric {name!r}")
 
     def add(self, app: str, eval_set_id: str, metric: EvalMetric | Mapping[str, Any]) -> None:
@@ -447,15 +447,12 @@ class MetricTables:
         """Delete a metric."""
         self._change(app, eval_set_id, name, "DELETE FROM {metrics} WHERE id = %(row)s")
 
-    def close(self) -> None:
-        """Do nothing: connections live for one transaction."""
-
     def _change(self, app: str, eval_set_id: str, name: str, statement: str, **values: Any) -> None:
         _ids(app_name=app, eval_set_id=eval_set_id, metric_name=name)
         self._tables.change(
             "SELECT id FROM {metrics} WHERE {same_app} AND {same_set} AND {same_metric}",
             statement,
-            f"no metric {name!r} in eval set {eval_set_id!r}",
+            f"metric {name!r} in eval set {eval_set_id!r}",
             app=app,
             set=eval_set_id,
             metric=name,
@@ -463,11 +460,8 @@ class MetricTables:
         )
 
 
-class ResultTables:
+class ResultTables(_InTables):
     """Results in a table."""
-
-    def __init__(self, tables: Tables) -> None:
-        self._tables = tables
 
     def save(self, app: str, result: EvalSetResult) -> str:
         """Store a result under its id, or under a new one; name and time are set if absent."""
@@ -523,11 +517,10 @@ class ResultTables:
         rows = self._tables.rows(
             "SELECT eval_set_id, eval_set_result_name, eval_case_results, summary, created_at"
             " FROM {results} WHERE {same_app} AND {same_result}",
+            f"result {result_id!r} in app {app!r}",
             app=app,
             result=result_id,
         )
-        if not rows:
-            raise NotFoundError(f"no result {result_id!r} in app {app!r}")
         eval_set_id, name, cases, summary, made = rows[0]
         place = f"result {result_id!r}"
         data = {
@@ -548,12 +541,9 @@ class ResultTables:
         )
         return [one for (one,) in rows]
 
-    def close(self) -> None:
-        """Do nothing: connections live for one transaction."""
 
-
-def _ids(**given: str) -> dict[str, str]:
-    """Return ids; raise InputError for one that is blank or that a column cannot hold as it is."""
+def _ids(**given: str) -> None:
+    """Raise InputError for an id that is blank or that a column cannot hold as it is."""
     required(**given)
     for name, value in given.items():
         what = name.replace("_", " ")
@@ -561,7 +551,6 @@ def _ids(**given: str) -> dict[str, str]:
             raise InputError(f"{what} {value[:40]!r}… is too long; {_LONGEST_ID} characters fit")
         if any(ord(one) < 32 or ord(one) == 127 or 0xD800 <= ord(one) < 0xE000 for one in value):
             raise InputError(f"{what} {value!r} has characters that no id may have")
-    return given
 
 
 def _text(model: WireModel) -> str:

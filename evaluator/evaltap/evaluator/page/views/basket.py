@@ -24,8 +24,15 @@ from evaltap.evaluator.page.exporting import (
     exported_cases,
     filter_of,
 )
-from evaltap.evaluator.page.request import Download, PageAnswer, PageRequest, key_text, link
-from evaltap.evaluator.page.views.cases import understood
+from evaltap.evaluator.page.request import (
+    Download,
+    PageAnswer,
+    PageRequest,
+    case_link,
+    key_text,
+    link,
+)
+from evaltap.evaluator.page.views.cases import all_of
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
 
@@ -126,10 +133,8 @@ def _to(wanted: ExportRequest, content: str) -> str:
 
 
 def _picked(case: ListedCase, key: CaseKey, at: datetime, reviewed: tuple[int, int]) -> PickedCase:
-    named = {"set": key[1], "id": key[2], "app": key[0]}
-    return PickedCase(
-        case, at, key_text(key), *reviewed, link("/case", **named), link("/expected", **named)
-    )
+    hrefs = case_link(key), case_link(key, "/expected")
+    return PickedCase(case, at, key_text(key), *reviewed, *hrefs)
 
 
 # -- what people do with it ---------------------------------------------------------------------
@@ -139,10 +144,7 @@ def pick(writer: CursorWriter, request: PageRequest) -> str:
     """Add the chosen cases to the basket, or with `all` those that a filter selects."""
     keys = request.keys
     if request["all"]:
-        found, problems = understood(request["q"])
-        if problems:
-            raise InputError(problems[0])
-        page = list_page(writer, Choice(found), MOST_PICKED, now=request.now)
+        page = list_page(writer, Choice(all_of(request)), MOST_PICKED, now=request.now)
         if page.matched > MOST_PICKED:
             raise InputError(
                 f"{page.matched:,} cases match, but a basket holds at most {MOST_PICKED}. Narrow the"

@@ -12,7 +12,15 @@ from evaltap.evaluator.analysis.filters.listing import around
 from evaltap.evaluator.analysis.filters.restricted import restricted_to_case
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.page import changes
-from evaltap.evaluator.page.request import PageAnswer, PageRequest, key_text, link, problem
+from evaltap.evaluator.page.request import (
+    PageAnswer,
+    PageRequest,
+    case_link,
+    key_text,
+    link,
+    named,
+    problem,
+)
 from evaltap.evaluator.page.views.cases import chosen
 from evaltap.evaluator.page.views.expected import Decided, decided_turns
 from evaltap.evaluator.pipeline.maintenance.why import MetricAnswer, statuses
@@ -50,7 +58,7 @@ def neighbours(reader: StoreReader, request: PageRequest, key: CaseKey) -> Neigh
     parameters = {"q": request["q"], "sort": request["sort"]}
 
     def href(one: CaseKey | None) -> str:
-        return link("/case", set=one[1], id=one[2], app=one[0], **parameters) if one else ""
+        return case_link(one, **parameters) if one else ""
 
     place = f"{at.number:,} of {at.of:,}" if at.number else ""
     return Neighbours(
@@ -86,6 +94,7 @@ def first_shown(asked: str, turns: int) -> int:
 class TurnPlaces(NamedTuple):
     """The locations of a case's turns: on this page, or on the page of another range."""
 
+    key: CaseKey
     parameters: Mapping[str, str]
     first: int
     turns: int
@@ -99,7 +108,7 @@ class TurnPlaces(NamedTuple):
         anchor = f"#t{place}"
         if self.shows(place):
             return TurnLink(place, anchor)
-        return TurnLink(place, link("/case", **self.parameters, turn=place) + anchor)
+        return TurnLink(place, case_link(self.key, **self.parameters, turn=place) + anchor)
 
     def ranges(self, cells: Sequence[Cell]) -> tuple[TurnRange, ...]:
         """Return the ranges, with the turns that did not pass some metric; empty for a short case."""
@@ -116,7 +125,7 @@ class TurnPlaces(NamedTuple):
                 TurnRange(
                     first,
                     last,
-                    link("/case", **self.parameters, turn=first if first > 1 else None),
+                    case_link(self.key, **self.parameters, turn=first if first > 1 else None),
                     first == self.first,
                     tuple(map(self.of, inside[:MOST_FAILING])),
                     len(inside),
@@ -209,8 +218,7 @@ class CasePage:
 
 def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
     """Read a case; 404 if it does not exist."""
-    key = request.key
-    found = read(reader, request, key)
+    found = read(reader, request, request.key)
     if found is None:
         return problem(404, f"There is no case {request['id']!r} in {request.store_path}.")
     return PageAnswer("case.html.j2", request["id"], found)
@@ -229,8 +237,8 @@ _PENDING: Final = ("pending", "not_evaluated", "error")
 def _read(
     reader: StoreReader, request: PageRequest, key: CaseKey, beside: Neighbours
 ) -> CasePage | None:
-    named = {"app": key[0], "eval_set": key[1], "eval_id": key[2]}
-    rows = reader.records(_TURNS, named)
+    statement = named(key)
+    rows = reader.records(_TURNS, statement)
     first = first_shown(request["turn"], len(rows))
     report = read_case(
         reader,
@@ -240,13 +248,12 @@ def _read(
         references=request.references,
         limits=replace(LIMITS, first_turn=first),
     )
-    headers = reader.records(_HEADER, named)
+    headers = reader.records(_HEADER, statement)
     if not headers and not report.cells:
         return None
     ((_, answer),) = statuses(reader, [key])
-    named_case = {"set": key[1], "id": key[2], "app": key[0]}
     kept = {"q": request["q"], "sort": request["sort"]}
-    places = TurnPlaces({**named_case, **kept, "run": request["run"]}, first, len(rows))
+    places = TurnPlaces(key, {**kept, "run": request["run"]}, first, len(rows))
     ranges = places.ranges(report.cells)
     turns, verdicts = views_of(
         report,
@@ -254,11 +261,11 @@ def _read(
         elsewhere=lambda place: places.of(place).href,
         trace_url=request.trace_url,
         rows={row["invocation_id"]: row for row in rows},
-        compare_hrefs=_compare_hrefs(reader, named, {**named_case, **kept}),
+        compare_hrefs=_compare_hrefs(reader, key, kept),
     )
     evidence_note = "" if turns else report.evidence_note
     # Checked first, because the views read all reviews and most cases have none.
-    in_review = bool(reader.rows(_IN_REVIEW, named))
+    in_review = bool(reader.rows(_IN_REVIEW, statement))
     return CasePage(
         key=key,
         report=report,
@@ -273,47 +280,36 @@ def _read(
         differences=sum(line.differs for turn in turns for line in turn.lines),
         provenance=_provenance(headers[0] if headers else {}),
         turn_provenance=tuple(rows[first - 1 :][:TOGETHER]),
-        feedback=tuple(reader.records(_FEEDBACK, named)),
-        runs=tuple(reader.records(_RUNS, named)),
+        feedback=tuple(reader.records(_FEEDBACK, statement)),
+        runs=tuple(reader.records(_RUNS, statement)),
         neighbours=beside,
-        queued=in_review and bool(reader.rows(_QUEUED, named)),
+        queued=in_review and bool(reader.rows(_QUEUED, statement)),
         picked=key in changes.picked(reader, request.person),
         decided=decided_turns(reader, request, key) if in_review else (),
         key_text=key_text(key),
-        expected_href=link("/expected", **named_case, **kept),
+        expected_href=case_link(key, "/expected", **kept),
         view=request["view"],
         raw=_raw(reader, key) if request["view"] == "raw" else "",
-        raw_href=link("/case", **named_case, **kept, view="raw"),
-        self_href=link("/case", **named_case),
+        raw_href=case_link(key, **kept, view="raw"),
+        self_href=case_link(key),
     )
 
 
-def _compare_hrefs(
-    reader: StoreReader, named: Mapping[str, str], shown: Mapping[str, str]
-) -> Mapping[str, str]:
+def _compare_hrefs(reader: StoreReader, key: CaseKey, kept: Mapping[str, str]) -> Mapping[str, str]:
     """Return links to the case with its calls compared as by a metric, for metrics that compare calls."""
     registry = Registry()
     return {
-        metric: link("/case", **shown, metric=metric)
-        for metric, evaluator in reader.rows(_EVALUATORS, named)
+        metric: case_link(key, **kept, metric=metric)
+        for metric, evaluator in reader.rows(_EVALUATORS, named(key))
         if registry.compares_calls(evaluator)
     }
 
 
 def _provenance(header: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
-    names = (
-        "user_id",
-        "service",
-        "framework",
-        "convention",
-        "recorder_version",
-        "revision",
-        "landed_at",
-    )
     return tuple(
-        (name.replace("_", " "), str(header[name]))
-        for name in names
-        if header.get(name) is not None
+        (name.replace("_", " "), str(value))
+        for name, value in header.items()
+        if value is not None and name not in ("app_name", "eval_set_id", "eval_id")
     )
 
 

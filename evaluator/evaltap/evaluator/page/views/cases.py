@@ -20,7 +20,7 @@ from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.page import changes
 from evaltap.evaluator.page.masking import without_words
-from evaltap.evaluator.page.request import PageAnswer, PageRequest, key_text, link
+from evaltap.evaluator.page.request import PageAnswer, PageRequest, case_link, key_text, link
 from evaltap.evaluator.reports.wording import readable
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
@@ -157,6 +157,14 @@ def understood(written: str) -> tuple[Filter, list[str]]:
         return NO_FILTER, [*problems, str(error)]
 
 
+def all_of(request: PageRequest) -> Filter:
+    """Return the filter of the parameter `q`; raise InputError if any part of it is invalid."""
+    found, problems = understood(request["q"])
+    if problems:
+        raise InputError(problems[0])
+    return found
+
+
 def words_of(written: str) -> list[str]:
     """Return the terms of a filter as they were written, no more than a filter may have and one."""
     return [found["word"] for found in islice(_WORD.finditer(written), MOST_TERMS + 1)]
@@ -186,6 +194,6 @@ def _counted(reader: StoreReader, chip: Chip, request: PageRequest) -> Chip:
 
 def _row(case: ListedCase, picked: Container[CaseKey], request: PageRequest) -> CaseRow:
     key = case.app, case.eval_set_id, case.eval_id
-    href = link("/case", set=key[1], id=key[2], app=key[0], q=request["q"], sort=request["sort"])
+    href = case_link(key, q=request["q"], sort=request["sort"])
     reason = one_line(readable(case.reason), OPENING_LENGTH)
     return CaseRow(case, href, key_text(key), key in picked, reason)

@@ -12,11 +12,11 @@ from evaltap.evaluator.cases.evalsets.files import read_set, write_set
 from evaltap.evaluator.curation.review.queue import decide, item
 from evaltap.evaluator.page import changes
 from evaltap.evaluator.page.changes import Change, CursorWriter
-from evaltap.evaluator.page.request import PageAnswer, PageRequest, link
-from evaltap.evaluator.page.views.runs import whole
+from evaltap.evaluator.page.request import PageAnswer, PageRequest, case_link, link
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.data import CaseData, JsonObject
 from evaltap.schemas.errors import InputError
+from evaltap.schemas.text import counted
 
 PER_PAGE: Final = 50
 _CHANGES: Final = """
@@ -111,7 +111,7 @@ class ChangesPage:
 
 def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
     """Read a page of the changes of all people or of one person."""
-    at, who = whole(request["at"]), request["who"]
+    at, who = request.count("at"), request["who"]
     rows = _rows(reader, who=who, at=at, most=PER_PAGE + 1)
     people = reader.rows("SELECT reviewer FROM reviews UNION SELECT who FROM changes ORDER BY 1")
     data = ChangesPage(
@@ -132,18 +132,17 @@ def _rows(
 
 
 def _line(row: _Done, request: PageRequest) -> ChangeLine:
-    key = row.app_name, row.eval_set_id, row.eval_id
-    action: str = row.action
+    key = row.app_name or "", row.eval_set_id or "", row.eval_id or ""
     return ChangeLine(
         change_id=row.change_id,
         at=row.done_at,
         who=row.who,
         role=row.role or "",
-        words=_WORDS.get(action, action),
-        about=row.target or key[2] or "",
+        words=_WORDS.get(row.action, row.action),
+        about=row.target or key[2],
         turn=row.invocation_id or "",
         more=_more(row, row.details()),
-        href=link("/case", set=key[1], id=key[2], app=key[0]) if key[2] else "",
+        href=case_link(key) if key[2] else "",
         undone=row.undone,
         may_undo=_may_undo(row, request),
     )
@@ -153,7 +152,7 @@ def _more(row: _Done, detail: JsonObject) -> str:
     cases = detail.get("cases")
     count = len(cases) if isinstance(cases, list) else cases
     parts = [
-        "" if count is None else f"{count:,} case{'s' if count != 1 else ''}",
+        "" if count is None else counted(count, "case"),
         *(str(detail.get(name) or "") for name in ("content", "format", "role")),
         ", ".join(row.labels or ()),
         row.comment or "",
@@ -182,7 +181,9 @@ def undo(writer: CursorWriter, request: PageRequest) -> str:
         why = "it is already undone" if row.undone else "it is not yours, or cannot be undone"
         raise InputError(f"cannot undo this change: {why}")
     if row.kind == "review":
-        one = item(writer, _item_of(writer, row.change_id))
+        named = "SELECT item_id FROM reviews WHERE review_id = ?"
+        (item_id,) = writer.column(named, [row.change_id])
+        one = item(writer, item_id)
         decide(writer, one, request.person.name, "undo", undoes=row.change_id)
     elif row.action == "add_to_set":
         _take_from_set(writer, request, row)
@@ -191,11 +192,6 @@ def undo(writer: CursorWriter, request: PageRequest) -> str:
         back = Change(_OPPOSITE[row.action], key, undoes=row.change_id)
         changes.write(writer, request.person, [back])
     return request.path if request["next"] else "/changes"
-
-
-def _item_of(writer: CursorWriter, review_id: str) -> str:
-    ((item_id,),) = writer.rows("SELECT item_id FROM reviews WHERE review_id = ?", [review_id])
-    return str(item_id)
 
 
 def _take_from_set(writer: CursorWriter, request: PageRequest, row: _Done) -> None:

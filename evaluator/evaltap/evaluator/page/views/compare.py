@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 from evaltap.evaluator.analysis.estimates.scope import Scope, condition
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.references import References
-from evaltap.evaluator.page.request import PageAnswer, PageRequest, link
-from evaltap.evaluator.page.views.runs import RunLine, newest_first, whole
+from evaltap.evaluator.page.request import PageAnswer, PageRequest, Tab, case_link, link
+from evaltap.evaluator.page.views.runs import RunLine, newest_first
 from evaltap.evaluator.reports.compare import wording
 from evaltap.evaluator.reports.compare.comparison import compare
 from evaltap.evaluator.reports.compare.html import OUTCOMES, MetricLine, metric_lines
@@ -46,15 +46,6 @@ FROM scores LEFT JOIN case_index USING (app_name, eval_set_id, eval_id)
 WHERE eval_id IN $ids AND metric_name = $metric AND run_id IN ($a, $b)
 GROUP BY ALL
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Tab:
-    """Cases of one outcome."""
-
-    name: str
-    count: int
-    href: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +234,7 @@ class _Address:
         self.a, self.b = a, b
         self.request = request
         self.show = request["show"] if request["show"] in _TABS else "broken"
-        self.at = whole(request["at"])
+        self.at = request.count("at")
 
     def to(self, **changed: str | int | None) -> str:
         """Return the address of this comparison with changed parameters."""
@@ -278,11 +269,9 @@ def _compared(
     shown = chosen[at:until]
     key = tuple(address.request[name] for name in ("app", "set", "id"))
     opened = next((one for one in shown if one.key == key), None)
-    if opened is not None:
-        both = _opened(reader, opened, sides, runs, metric.metric, address.request)
-        page = replace(page, opened=tuple(both))
     return replace(
         page,
+        opened=tuple(_opened(reader, opened, sides, runs, metric.metric, address.request)),
         swap_href=address.to(a=address.b, b=address.a),
         verdict=found.verdict,
         headline=wording.headline(found),
@@ -398,14 +387,14 @@ def _case_lines(
 
 def _opened(
     reader: StoreReader,
-    case: CaseChange,
+    case: CaseChange | None,
     sides: Iterable[Side],
     runs: Iterable[RunLine],
     metric: str,
     request: PageRequest,
-) -> Iterable[CaseSide]:
+) -> Iterator[CaseSide]:
     for name, side, line in zip("AB", sides, runs, strict=True):
-        key = _own_key(side, case.key)
+        key = None if case is None else _own_key(side, case.key)
         if key is not None:
             yield _case_side(reader, name, key, line, metric, request.references)
 
@@ -440,10 +429,4 @@ def _case_side(
     )
     if turns and revision != report.revision:
         note = f"The score is for revision {report.revision}; the turns shown are of revision {revision}."
-    return CaseSide(
-        name,
-        cell,
-        turns,
-        note,
-        link("/case", set=key[1], id=key[2], app=key[0], run=run_id, metric=metric),
-    )
+    return CaseSide(name, cell, turns, note, case_link(key, run=run_id, metric=metric))

@@ -19,7 +19,15 @@ from evaltap.evaluator.curation.review.queue import (
     undo,
 )
 from evaltap.evaluator.page.changes import CursorWriter
-from evaltap.evaluator.page.request import PageAnswer, PageRequest, key_of, key_text, link, problem
+from evaltap.evaluator.page.request import (
+    PageAnswer,
+    PageRequest,
+    case_link,
+    key_of,
+    key_text,
+    named,
+    problem,
+)
 from evaltap.evaluator.reports.diff_lines import DiffLine, lines_of
 from evaltap.evaluator.reports.model import Limits, TurnEvidence
 from evaltap.evaluator.reports.reader import read_case
@@ -81,11 +89,11 @@ class ExpectedPage:
 
 def decided_turns(reader: StoreReader, request: PageRequest, key: CaseKey) -> tuple[Decided, ...]:
     """Return the current decisions about the turns of a case, in order."""
-    named = _named(key)
-    rows = reader.rows(_STANDS, named | {"who": request.person.name})
+    statement = named(key)
+    rows = reader.rows(_STANDS, statement | {"who": request.person.name})
     if not rows:
         return ()
-    places = {row[0]: place for place, row in enumerate(reader.rows(_TURNS, named), 1)}
+    places = {row[0]: place for place, row in enumerate(reader.rows(_TURNS, statement), 1)}
     found = {
         turn: Decided(places[turn], verdict == "good", state, tuple(by), at, mine)
         for turn, verdict, state, by, at, mine in rows
@@ -97,7 +105,7 @@ def decided_turns(reader: StoreReader, request: PageRequest, key: CaseKey) -> tu
 def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
     """Read the turns of a case in the form in which they would be expected; 404 if none has landed."""
     key = request.key
-    turns = reader.rows(_TURNS, _named(key))
+    turns = reader.rows(_TURNS, named(key))
     if not turns:
         return problem(
             404, f"No turn of a case {request['id']!r} has landed in {request.store_path}."
@@ -116,12 +124,13 @@ def _turn(
     place: int, evidence: TurnEvidence, actual: CaseData, decided: Decided | None
 ) -> TurnToExpect:
     tools = orjson.dumps(actual.get("tools") or [], option=orjson.OPT_INDENT_2).decode()
-    return TurnToExpect(place, evidence, lines_of(evidence.steps), _answer(actual), tools, decided)
+    answer = content_of(actual.get("finalResponse"))
+    return TurnToExpect(place, evidence, lines_of(evidence.steps), answer, tools, decided)
 
 
-def _answer(turn: Mapping[str, object]) -> str:
-    said = turn.get("finalResponse")
-    content = said.get("content") if isinstance(said, Mapping) else None
+def content_of(message: object) -> str:
+    """Return the text of a message; empty without one."""
+    content = message.get("content") if isinstance(message, Mapping) else None
     return content if isinstance(content, str) else ""
 
 
@@ -130,13 +139,9 @@ def _seen(turns: Sequence[tuple[object, ...]]) -> str:
     return hashlib.sha256(named.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def _named(key: CaseKey) -> dict[str, object]:
-    return {"app": key[0], "eval_set": key[1], "eval_id": key[2]}
-
-
 def _case_href(key: CaseKey, request: PageRequest) -> str:
     """Return the page of a case, within the list from which the reader came."""
-    return link("/case", set=key[1], id=key[2], app=key[0], q=request["q"], sort=request["sort"])
+    return case_link(key, q=request["q"], sort=request["sort"])
 
 
 # -- what reviewers do --------------------------------------------------------------------------
@@ -145,7 +150,7 @@ def _case_href(key: CaseKey, request: PageRequest) -> str:
 def use(writer: CursorWriter, request: PageRequest) -> str:
     """Approve the chosen turns as recorded, or as edited in the form."""
     key = key_of(request["case"])
-    turns = writer.rows(_TURNS, _named(key))
+    turns = writer.rows(_TURNS, named(key))
     if not turns:
         raise InputError(f"no turn of a case {key[2]!r} has landed")
     if request["seen"] != _seen(turns):
@@ -170,7 +175,7 @@ def use(writer: CursorWriter, request: PageRequest) -> str:
 def _after(request: PageRequest, place: int, actual: CaseData) -> tuple[str | None, Any]:
     """Return answer and tools from the form if they differ from the recording."""
     answer: str | None = request[f"answer-{place}"].replace("\r\n", "\n")
-    if not answer or answer == _answer(actual).strip():
+    if not answer or answer == content_of(actual.get("finalResponse")).strip():
         answer = None
     try:
         tools = orjson.loads(request[f"tools-{place}"]) if request[f"tools-{place}"] else None
@@ -185,7 +190,7 @@ def _items(writer: CursorWriter, key: CaseKey, turn: str, request: PageRequest) 
     """Return the items of a turn in all queues; add the turn to a queue if there is none."""
 
     def found() -> list[str]:
-        rows = writer.rows(_ITEMS, _named(key))
+        rows = writer.rows(_ITEMS, named(key))
         return [item_id for item_id, invocation_id in rows if invocation_id == turn]
 
     if not found():
@@ -200,7 +205,7 @@ def take_back(writer: CursorWriter, request: PageRequest) -> str:
     rows = writer.rows(
         f"SELECT item_id FROM v_review_decisions WHERE {_THIS} AND reviewer = $who"
         " AND action IN ('approve', 'edit')",
-        _named(key) | {"who": request.person.name},
+        named(key) | {"who": request.person.name},
     )
     for (item_id,) in rows:
         undo(writer, request.person.name, item_id)

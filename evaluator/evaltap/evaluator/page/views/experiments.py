@@ -2,7 +2,7 @@
 side."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
@@ -13,8 +13,7 @@ from evaltap.evaluator.analysis.forecast.forecast import newly
 from evaltap.evaluator.analysis.forecast.model import ReplayedTurn
 from evaltap.evaluator.analysis.stats.estimate import Cell, Profile, estimate
 from evaltap.evaluator.analysis.stats.rate import Rate
-from evaltap.evaluator.page.request import PageAnswer, PageRequest, link, problem
-from evaltap.evaluator.page.views.runs import whole
+from evaltap.evaluator.page.request import PageAnswer, PageRequest, Tab, case_link, link, problem
 from evaltap.evaluator.reports.html.beside import SessionBeside, sessions_beside
 from evaltap.evaluator.reports.model import pattern
 from evaltap.evaluator.store.queries import StoreReader
@@ -175,15 +174,6 @@ class SessionLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Tab:
-    """Sessions of one kind."""
-
-    name: str
-    count: int
-    href: str
-
-
-@dataclass(frozen=True, slots=True)
 class ExperimentPage:
     """The content of the page of an experiment."""
 
@@ -222,7 +212,7 @@ def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
 def read(reader: StoreReader, request: PageRequest) -> ExperimentsPage:
     """Return the page of experiments that begins at the parameter `at`."""
     rows = reader.records(_EXPERIMENTS, {"id": ""})
-    at = min(whole(request["at"]), len(rows))
+    at = min(request.count("at"), len(rows))
     until = at + PER_PAGE
     return ExperimentsPage(
         _experiments(reader, rows[at:until]),
@@ -242,14 +232,7 @@ def _experiments(reader: StoreReader, rows: Sequence[Mapping[str, Any]]) -> tupl
         profiles.setdefault(name, {}).setdefault(metric, []).append((n, passed, cases))
     return tuple(
         Experiment(
-            experiment_id=row["experiment_id"],
-            set_name=row["set_name"],
-            agent=row["agent"],
-            version=row["version"],
-            runs=row["runs"],
-            started_at=row["started_at"],
-            starts=row["starts"],
-            is_replay=row["is_replay"],
+            **{name: value for name, value in row.items() if name != "configuration"},
             states=tuple(
                 StateCount(state, count)
                 for state in _STATES
@@ -418,7 +401,7 @@ def _experiment_page(
 ) -> ExperimentPage:
     shown = request["show"] if request["show"] in TABS else ""
     chosen = [one for one in lines if shown in ("", one.kind)]
-    at = min(whole(request["at"]), len(chosen))
+    at = min(request.count("at"), len(chosen))
     until = at + PER_PAGE
 
     def to(**changed: str | int | None) -> str:
@@ -434,10 +417,7 @@ def _experiment_page(
             Tab("all", len(lines), to(show=None)),
             *(Tab(name, count, to(show=name)) for name, count in counts.items() if count),
         ),
-        sessions=tuple(
-            SessionLine(one.eval_id, one.kind, one.runs, one.reason, to(case=one.eval_id))
-            for one in chosen[at:until]
-        ),
+        sessions=tuple(replace(one, href=to(case=one.eval_id)) for one in chosen[at:until]),
         matched=len(chosen),
         next_href=to(at=until) if until < len(chosen) else "",
         previous_href=to(at=max(at - PER_PAGE, 0) or None) if at else "",
@@ -460,14 +440,10 @@ def _session_page(
         return link("/experiment", id=experiment.experiment_id, show=shown, case=eval_id)
 
     at = ids.index(found.eval_id) if found.eval_id in ids else -1
-    hrefs = (
-        link("/case", set=one.key[1], id=one.key[2], app=one.key[0]) if one.has_turns else ""
-        for one in found.runs
-    )
     return SessionPage(
         experiment,
         found,
-        tuple(hrefs),
+        tuple(case_link(one.key) if one.has_turns else "" for one in found.runs),
         link("/experiment", id=experiment.experiment_id, show=shown),
         to(found.eval_id),
         f"{at + 1:,} of {len(ids):,}" if at >= 0 else "",

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from evaltap.evaluator.analysis.estimates.labels import Label, reviewed_labels
-from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.curation.calibration.verdicts import Calibrated, calibrate_metric
-from evaltap.evaluator.page.request import PageAnswer, PageRequest, link
+from evaltap.evaluator.page.request import PageAnswer, PageRequest, case_link
 from evaltap.evaluator.scoring.results.runs import RunMetric
 from evaltap.evaluator.store.queries import Record, Row, StoreReader
 from evaltap.schemas.errors import InputError
@@ -82,7 +81,7 @@ def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
     use, samples = reader.records(_USE), reader.records(_AGREEMENT)
     judges = tuple(_judge(reader, row, labels, use, samples) for row in reader.rows(_METRICS))
     errors = tuple(
-        {**row, "href": _href((row["app_name"], row["eval_set_id"], row["eval_id"]))}
+        {**row, "href": case_link((row["app_name"], row["eval_set_id"], row["eval_id"]))}
         for row in reader.records(_ERRORS)
     )
     return PageAnswer("judges.html.j2", "Judges", JudgesPage(judges, errors))
@@ -131,10 +130,6 @@ def _disagreements(
     for eval_id, turn, rubric, passes in sorted(found, key=lambda one: not one[3])[:SHOWN]:
         name = sets.get((eval_id, turn), "")
         app, opening = cases.get((name, eval_id), ("", ""))
-        href = _href((app, name, eval_id))
+        href = case_link((app, name, eval_id))
         made.append(Disagreement(eval_id, rubric, passes, href, opening or ""))
     return tuple(made)
-
-
-def _href(key: CaseKey) -> str:
-    return link("/case", set=key[1], id=key[2], app=key[0])

@@ -24,9 +24,10 @@ from evaltap.evaluator.curation.review.queue import (
     undo,
 )
 from evaltap.evaluator.page.changes import CursorWriter
-from evaltap.evaluator.page.request import PageAnswer, PageRequest, link
+from evaltap.evaluator.page.request import PageAnswer, PageRequest, case_link, link, named
 from evaltap.evaluator.page.views.case import LIMITS
-from evaltap.evaluator.page.views.cases import understood
+from evaltap.evaluator.page.views.cases import all_of
+from evaltap.evaluator.page.views.expected import content_of
 from evaltap.evaluator.reports.diff_lines import DiffLine, lines_of
 from evaltap.evaluator.reports.model import TurnEvidence
 from evaltap.evaluator.reports.reader import read_case
@@ -105,7 +106,7 @@ def read(reader: StoreReader, request: PageRequest) -> ReviewPage:
         evidence=evidence,
         lines=lines_of(evidence.steps) if evidence else (),
         tools_json=orjson.dumps(turn.get("tools") or [], option=orjson.OPT_INDENT_2).decode(),
-        answer=_content(turn.get("finalResponse")),
+        answer=content_of(turn.get("finalResponse")),
         decided=_decided(reader, request),
         case_href=_case_href(found) if found else "",
         failure=(run_failure(found.turn) or "") if found else "",
@@ -122,15 +123,10 @@ def _evidence(reader: StoreReader, request: PageRequest, one: Item) -> TurnEvide
 def _before(one: Item | None) -> tuple[tuple[str, str], ...]:
     messages = []
     for turn in one.before if one else ():
-        messages.append(("User", _content(turn.get("userContent"))))
-        answer = _content(turn.get("finalResponse")) or run_failure(turn) or "no answer"
+        messages.append(("User", content_of(turn.get("userContent"))))
+        answer = content_of(turn.get("finalResponse")) or run_failure(turn) or "no answer"
         messages.append(("Answer", answer))
     return tuple(messages)
-
-
-def _content(message: object) -> str:
-    content = message.get("content") if isinstance(message, Mapping) else None
-    return content if isinstance(content, str) else ""
 
 
 def _decided(reader: StoreReader, request: PageRequest) -> Decided | None:
@@ -140,23 +136,18 @@ def _decided(reader: StoreReader, request: PageRequest) -> Decided | None:
         one = item(reader, request["done"])
     except InputError:  # it was erased in the meantime
         return None
-    key = {
-        "app": one.app,
-        "eval_set": one.eval_set_id,
-        "eval_id": one.eval_id,
-        "turn": one.invocation_id,
-    }
+    turn = named((one.app, one.eval_set_id, one.eval_id)) | {"turn": one.invocation_id}
     rows = reader.rows(
         "SELECT action FROM v_review_decisions WHERE item_id = $item AND reviewer = $who",
         {"item": one.item_id, "who": request.person.name},
     )
     if not rows:
         return None
-    return Decided(one, rows[0][0], tuple(reader.records(_SAID, key)), _case_href(one))
+    return Decided(one, rows[0][0], tuple(reader.records(_SAID, turn)), _case_href(one))
 
 
 def _case_href(one: Item) -> str:
-    return link("/case", set=one.eval_set_id, id=one.eval_id, app=one.app)
+    return case_link((one.app, one.eval_set_id, one.eval_id))
 
 
 # -- what reviewers do --------------------------------------------------------------------------
@@ -206,10 +197,7 @@ def add(writer: CursorWriter, request: PageRequest) -> str:
     With `once`, equal turns of different sessions become one item; with `twice`, two people decide on each.
     """
     if not (keys := request.keys):
-        found, problems = understood(request["q"])
-        if problems:
-            raise InputError(problems[0])
-        page = list_page(writer, Choice(found), MOST_QUEUED, now=request.now)
+        page = list_page(writer, Choice(all_of(request)), MOST_QUEUED, now=request.now)
         keys = [(one.app, one.eval_set_id, one.eval_id) for one in page.cases]
     wanted = [
         one._replace(alone=not request["once"], needed=2 if request["twice"] else 1)
@@ -238,7 +226,7 @@ ORDER BY t.started_at NULLS FIRST, t.first_landed_seq
 
 
 def _wanted(writer: CursorWriter, key: tuple[str, str, str], request: PageRequest) -> list[Wanted]:
-    rows = writer.rows(_TURNS, {"app": key[0], "eval_set": key[1], "eval_id": key[2]})
+    rows = writer.rows(_TURNS, named(key))
     bad = [turn for turn, failed in rows if failed] or [turn for turn, _ in rows[-1:]]
     return [Wanted(*key, turn, f"picked by {request.person.name}") for turn in bad]
 

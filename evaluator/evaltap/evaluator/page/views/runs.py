@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
-from evaltap.evaluator.page.request import PageAnswer, PageRequest, link, problem
+from evaltap.evaluator.page.request import PageAnswer, PageRequest, case_link, link, problem
 from evaltap.evaluator.reports.summary import CaseRow, Summary, summarise
 from evaltap.evaluator.scoring.results.runs import RunState, listed_runs, run_states
 from evaltap.evaluator.store.queries import StoreReader
@@ -89,7 +89,7 @@ def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
 def read(reader: StoreReader, request: PageRequest) -> RunsPage:
     """Return the page of runs that begins at the parameter `at`."""
     lines = newest_first(reader, landing=request.live)
-    at = min(whole(request["at"]), len(lines))
+    at = min(request.count("at"), len(lines))
     shown = lines[at : at + PER_PAGE]
     with_scores = [line.run.run_id for line in shown if line.run.cases][:2]
     if len(with_scores) == 2:
@@ -126,11 +126,6 @@ def _run(row: Mapping[str, Any], state: RunState) -> ScoringRun:
     return ScoringRun(**{**row, **times, "state": state, "pass_rate": rate})
 
 
-def whole(text: str) -> int:
-    """Return a parameter as a count; 0 if it is invalid."""
-    return int(text) if text.isdecimal() and len(text) < 10 else 0
-
-
 def view_one(reader: StoreReader, request: PageRequest) -> PageAnswer:
     """Read a run; 404 if it does not exist."""
     found = read_one(reader, request["id"], landing=request.live)
@@ -157,11 +152,5 @@ def read_one(reader: StoreReader, run_id: str, *, landing: bool = False) -> RunP
 
 def case_href(case: CaseRow, run_id: str) -> str:
     """Return the link to a case under the scores of a run."""
-    return link(
-        "/case",
-        set=case.eval_set_id,
-        id=case.eval_id,
-        app=case.app_name,
-        run=run_id,
-        metric=case.metric_name,
-    )
+    key = case.app_name, case.eval_set_id, case.eval_id
+    return case_link(key, run=run_id, metric=case.metric_name)

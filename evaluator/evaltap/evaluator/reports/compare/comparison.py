@@ -35,7 +35,7 @@ from evaltap.evaluator.reports.compare.pairing import (
     pair_metrics,
     slices_of,
 )
-from evaltap.evaluator.reports.compare.sides import Recording, Side
+from evaltap.evaluator.reports.compare.sides import Side
 from evaltap.evaluator.reports.compare.wording import figures, p_value, points
 from evaltap.evaluator.reports.evidence import Comparison as Compared
 from evaltap.evaluator.reports.evidence import evidence_of
@@ -43,7 +43,6 @@ from evaltap.evaluator.reports.model import Limits, TurnEvidence, pattern
 from evaltap.evaluator.reports.text import diff_lines
 from evaltap.evaluator.reports.wording import readable
 from evaltap.schemas.formats.case import CaseData
-from evaltap.schemas.known import check_known
 from evaltap.schemas.text import counted
 
 _FEW_TRIALS: Final = 10
@@ -58,8 +57,7 @@ def compare(base: Side, head: Side, rules: Rules | None = None) -> Comparison:
     rules = rules or Rules()
     base, head, renamed = alike(base, head, by_id=rules.pair_by_id)
     cases = pair_cases(base, head)
-    pairs = pair_metrics(base, head, across=rules.across_metrics)
-    _check(rules, pairs)
+    pairs = pair_metrics(base, head, rules)
     names = names_of([*cases.both, *cases.added, *cases.removed, *cases.changed])
     changes = metric_changes(pairs, {key: names[key] for key in cases.both}, rules)
     metrics = tuple(sorted(changes, key=certainty))
@@ -82,12 +80,6 @@ def compare(base: Side, head: Side, rules: Rules | None = None) -> Comparison:
         differences(base, head, metrics),
         stratified(pairs, slices_of(base, head, cases.both, rules.by), rules),
     )
-
-
-def _check(rules: Rules, pairs: Sequence[PairedMetric]) -> None:
-    known = [pair.name for pair in pairs]
-    for name in rules.fail_on_metrics:
-        check_known(name, known, f"--fail-on-metrics {name}: not a metric of both sides")
 
 
 def _named(keys: Sequence[CaseKey], names: Mapping[CaseKey, str]) -> tuple[str, ...]:
@@ -135,14 +127,11 @@ def _notes(
 
 def _repeated(side: Side, cases: Sequence[CaseKey]) -> int:
     """Return the number of cases with several recordings if the answers of each are all equal, else 0."""
-    several = [
-        answers for key in cases if len(answers := _answers(side.recordings.get(key, ()))) > 1
+    answers = [
+        [one.answers for one in side.recordings.get(key, ()) if one.answers] for key in cases
     ]
-    return len(several) if several and all(len(set(one)) == 1 for one in several) else 0
-
-
-def _answers(recordings: Sequence[Recording]) -> list[str]:
-    return [one.answers for one in recordings if one.answers]
+    several = [one for one in answers if len(one) > 1]
+    return len(several) if all(len(set(one)) == 1 for one in several) else 0
 
 
 OUTCOMES: Final[Sequence[Outcome]] = (

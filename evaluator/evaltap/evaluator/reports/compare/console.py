@@ -9,12 +9,11 @@ from rich.text import Text
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.reports.compare import wording
 from evaltap.evaluator.reports.compare.model import Comparison, Difference
-from evaltap.evaluator.reports.console import console, shorten
+from evaltap.evaluator.reports.console import COLOURS, console, shorten
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.schemas.text import counted
 
 WIDTH: Final = 80
-_STYLES: Final = {"-": "red", "+": "green", "!": "yellow", ">": "yellow"}
 _ROWS: Final = 20
 _DETAILED: Final = 10
 """Cases of an outcome with their calls and answers."""
@@ -36,7 +35,7 @@ def print_lines(lines: Iterable[str]) -> None:
     """Print lines of which the first is the verdict; differences of calls are indented by four."""
     out = console()
     for number, line in enumerate(lines):
-        style = _STYLES.get(line.strip()[:1], "") if line.startswith("    ") else ""
+        style = COLOURS.get(line.strip()[:1], "") if line.startswith("    ") else ""
         out.print(Text(line, style="bold" if number == 0 else style), soft_wrap=True)
 
 

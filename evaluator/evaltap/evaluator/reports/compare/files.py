@@ -56,19 +56,13 @@ def read_baseline(data: Json, path: Path) -> Side:
         key = (case.app_name, case.eval_set_id, case.eval_id)
         where = f"cases[{place}]"
         if key in recordings:
-            raise FormatError(
-                f"{case.eval_id!r} occurs twice; expected each case once",
-                path=str(path),
-                place=where,
-            )
+            message = f"{case.eval_id!r} occurs twice; expected each case once"
+            raise FormatError(message, path=str(path), place=where)
         recordings[key] = [Recording(_TRIAL, case.content, "", case.cost_usd, case.latency_ms)]
         for name, counts in _counts(case, path, where).items():
             if name not in metrics:
-                raise FormatError(
-                    f"metric {name!r} is not listed in `metrics`; add it there",
-                    path=str(path),
-                    place=where,
-                )
+                message = f"metric {name!r} is not listed in `metrics`; add it there"
+                raise FormatError(message, path=str(path), place=where)
             found[name][key] = counts
     sides = {
         (name, metric.digest): _metric(metric, found[name]) for name, metric in metrics.items()
@@ -144,11 +138,8 @@ def _counts(case: BaselineCase, path: Path, place: str) -> Mapping[str, Counts]:
         numbers = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
         passes, trials = (int(numbers[1]), int(numbers[2])) if numbers else (1, 0)
         if passes > trials or not trials:
-            raise FormatError(
-                f"{name!r} is {text!r}; expected `passes/trials`, e.g. 4/5",
-                path=str(path),
-                place=place,
-            )
+            message = f"{name!r} is {text!r}; expected `passes/trials`, e.g. 4/5"
+            raise FormatError(message, path=str(path), place=place)
         found[name] = Counts(passes, trials)
     for name, scores in case.scores.items():
         found[name] = Counts(0, len(scores), scores=tuple(scores))
@@ -194,11 +185,11 @@ def _score_lines(rows: Iterable[ScoreRow]) -> Iterator[bytes]:
 
 
 def _row(data: Json, path: str, number: int) -> ScoreRow:
-    place = f"line {number}"
+    def wrong(message: str) -> FormatError:
+        return FormatError(message, path=path, place=f"line {number}")
+
     if not isinstance(data, dict):
-        raise FormatError(
-            f"found {type(data).__name__}; expected a score as an object", path=path, place=place
-        )
+        raise wrong(f"found {type(data).__name__}; expected a score as an object")
 
     def text(name: str) -> str:
         value = data.get(name)
@@ -208,7 +199,7 @@ def _row(data: Json, path: str, number: int) -> ScoreRow:
             return str(value)
         if not isinstance(value, str) or (name in _NEEDED and not value):
             found = "nothing" if value is None else repr(value)
-            raise FormatError(f"`{name}` is {found}; expected a text", path=path, place=place)
+            raise wrong(f"`{name}` is {found}; expected a text")
         return value
 
     def amount(name: str) -> float | None:
@@ -216,30 +207,17 @@ def _row(data: Json, path: str, number: int) -> ScoreRow:
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise FormatError(f"`{name}` is {value!r}; expected a number", path=path, place=place)
+            raise wrong(f"`{name}` is {value!r}; expected a number")
         return float(value)
 
     score, threshold, status = amount("score"), amount("threshold"), text("status") or None
-    if status is None and threshold is not None:
+    if status is None:
         if score is None:
-            raise FormatError(
-                "found neither `status` nor `score`; expected at least one of them",
-                path=path,
-                place=place,
-            )
-        status = "passed" if score >= threshold else "failed"
-    if status is None and score is None:
-        raise FormatError(
-            "found neither `status` nor `score`; expected at least one of them",
-            path=path,
-            place=place,
-        )
-    if status is not None and status not in _STATUSES:
-        raise FormatError(
-            f"`status` is {status!r}; expected one of {', '.join(_STATUSES)}",
-            path=path,
-            place=place,
-        )
+            raise wrong("found neither `status` nor `score`; expected at least one of them")
+        if threshold is not None:
+            status = "passed" if score >= threshold else "failed"
+    elif status not in _STATUSES:
+        raise wrong(f"`status` is {status!r}; expected one of {', '.join(_STATUSES)}")
     case = (text("appName"), text("evalSetId"), text("evalId"))
     names = (text("runId"), text("metricName"), text("metricDigest"))
     return ScoreRow(case, *names, status, score, threshold, text("reason"))

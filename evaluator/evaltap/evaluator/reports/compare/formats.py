@@ -1,13 +1,10 @@
 """Write a comparison to a file; the extension of the file name selects the format."""
 
-import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, NamedTuple
-from xml.sax.saxutils import XMLGenerator
-from xml.sax.xmlreader import AttributesImpl
+from typing import Final
 
 from evaltap.evaluator.reports.compare import wording
 from evaltap.evaluator.reports.compare.html import comparison_page
@@ -19,9 +16,9 @@ from evaltap.evaluator.reports.compare.model import (
     comparison_data,
 )
 from evaltap.evaluator.reports.formats import format_of
+from evaltap.evaluator.reports.junit import Suite, Test, class_part, junit_document
 from evaltap.evaluator.reports.markdown import diff_block, escape
 from evaltap.evaluator.reports.model import redacted
-from evaltap.evaluator.reports.safe_text import visible
 from evaltap.schemas.files.documents import write_bytes
 from evaltap.schemas.text import counted
 
@@ -146,39 +143,16 @@ def _case(one: Difference) -> str:
 _SKIPPED: Final = ("flaky", "not_evaluated")
 
 
-class _Test(NamedTuple):
-    name: str
-    suite: str
-    tag: str | None
-    kind: str
-    message: str
-    body: str = ""
-
-
 def comparison_junit(found: Comparison) -> str:
     """Return the comparison as JUnit XML."""
-    text = io.StringIO()
-    xml = XMLGenerator(text, "UTF-8", short_empty_elements=True)
-    suites = [(metric.metric, [_whole(metric, found)]) for metric in found.metrics]
-    suites.append(("cases", _cases(found)))
+    suites = [Suite(metric.metric, [_whole(metric, found)]) for metric in found.metrics]
+    suites.append(Suite("cases", _cases(found)))
     if over := _usage(found):
-        suites.append(("usage", over))
-    every = [test for _, tests in suites for test in tests]
-    xml.startDocument()
-    counts = _counts(every)
-    del counts["skipped"]  # the root element has no such attribute
-    xml.startElement("testsuites", AttributesImpl({"name": "evaltap compare", **counts}))
-    for name, tests in suites:
-        xml.startElement("testsuite", AttributesImpl({"name": visible(name), **_counts(tests)}))
-        for test in tests:
-            _write(xml, test)
-        xml.endElement("testsuite")
-    xml.endElement("testsuites")
-    xml.endDocument()
-    return text.getvalue() + "\n"
+        suites.append(Suite("usage", over))
+    return junit_document("evaltap compare", suites)
 
 
-def _cases(found: Comparison) -> list[_Test]:
+def _cases(found: Comparison) -> list[Test]:
     """Return a test for each case: a failure if it got worse under any metric."""
     said: dict[str, list[Difference]] = {}
     for one in found.differences:
@@ -190,16 +164,16 @@ def _cases(found: Comparison) -> list[_Test]:
     return [_case_test(changes, said.get(name, ())) for name, changes in every.items()]
 
 
-def _case_test(changes: Sequence[CaseChange], said: Sequence[Difference]) -> _Test:
-    name, suite = changes[0].name, _part(changes[0].key[1] or "cases")
+def _case_test(changes: Sequence[CaseChange], said: Sequence[Difference]) -> Test:
+    name, suite = changes[0].name, class_part(changes[0].key[1] or "cases")
     found = {one.change for one in changes}
     worse = next((one for one in said if one.outcome == "newly_failing"), None)
     if worse is not None:
         body = "\n".join(_body(worse))
-        return _Test(name, suite, "failure", "newly_failing", wording.case_line(worse), body)
+        return Test(name, suite, "failure", "newly_failing", wording.case_line(worse), body)
     tag = "error" if "missing" in found else "skipped" if found & {*_SKIPPED} else None
     message = "; ".join(wording.case_line(one) for one in said)
-    return _Test(name, suite, tag, "missing" if tag == "error" else "", message)
+    return Test(name, suite, tag, "missing" if tag == "error" else "", message)
 
 
 def _body(one: Difference) -> Iterator[str]:
@@ -209,7 +183,7 @@ def _body(one: Difference) -> Iterator[str]:
     yield from one.lines
 
 
-def _whole(metric: MetricChange, found: Comparison) -> _Test:
+def _whole(metric: MetricChange, found: Comparison) -> Test:
     """Return the test of all cases of a metric together; its body names those that got worse."""
     reasons = [one for one in found.reasons if one.startswith(f"{metric.metric}: ")]
     tag = None
@@ -223,44 +197,19 @@ def _whole(metric: MetricChange, found: Comparison) -> _Test:
         if one.outcome == "newly_failing" and finding.metric == metric.metric
     ]
     body = "\n".join(worse)
-    return _Test("all cases", f"compare.{_part(metric.metric)}", tag, found.verdict, message, body)
+    return Test(
+        "all cases", f"compare.{class_part(metric.metric)}", tag, found.verdict, message, body
+    )
 
 
-def _usage(found: Comparison) -> list[_Test]:
+def _usage(found: Comparison) -> list[Test]:
     tests = []
     for use in found.usage:
         reasons = [one for one in found.reasons if one.startswith(f"{use.name}: ")]
         tag = "failure" if reasons else None
         message = "; ".join(reasons) or wording.usage(use)
-        tests.append(_Test(use.name, "compare.usage", tag, found.verdict, message))
+        tests.append(Test(use.name, "compare.usage", tag, found.verdict, message))
     return tests
-
-
-def _write(xml: XMLGenerator, test: _Test) -> None:
-    attributes = {"name": visible(test.name), "classname": test.suite}
-    xml.startElement("testcase", AttributesImpl(attributes))
-    if test.tag is not None:
-        kind = {} if test.tag == "skipped" else {"type": test.kind}
-        xml.startElement(test.tag, AttributesImpl({"message": visible(test.message), **kind}))
-        if test.tag != "skipped" and test.body:
-            xml.characters(visible(test.body))
-        xml.endElement(test.tag)
-    xml.endElement("testcase")
-
-
-def _counts(tests: Sequence[_Test]) -> dict[str, str]:
-    tags = [test.tag for test in tests]
-    return {
-        "tests": str(len(tags)),
-        "failures": str(tags.count("failure")),
-        "errors": str(tags.count("error")),
-        "skipped": str(tags.count("skipped")),
-    }
-
-
-def _part(name: str) -> str:
-    """Return a name without dots, which would divide the class name."""
-    return visible(name).replace(".", "_")
 
 
 _WRITERS: Final[Mapping[str, Callable[[Comparison], str]]] = {

@@ -10,14 +10,14 @@ from evaltap.evaluator.analysis.stats.difference import mean_rate
 from evaltap.evaluator.analysis.stats.exchange import Trials
 from evaltap.evaluator.analysis.stats.rate import Rate
 from evaltap.evaluator.cases.identity import CaseKey, case_identity
-from evaltap.evaluator.cases.turn import Case, Turn
+from evaltap.evaluator.cases.turn import Case
 from evaltap.evaluator.reports.compare.sides import (
-    RecordedTurn,
     Recording,
     ScoreRow,
     Side,
     contents_of,
     metrics_of,
+    recorded_turn,
     recording_of,
 )
 from evaltap.evaluator.reports.evidence import Comparison as Compared
@@ -151,16 +151,7 @@ def _dimension_row(gate: Gate, name: str, made_of: Sequence[ScoreRow], digest: s
 def _recording(trial: str, case: Case) -> Recording:
     recorded = case.get("actualConversation") or case.get("conversation") or ()
     expected = case.get("conversation") or [None] * len(recorded)
-    turns = []
-    for turn, wanted in zip(recorded, expected, strict=False):
-        used = (turn or {}).get("telemetry") or {}
-        seen = Turn(turn)
-        turns.append(
-            RecordedTurn(
-                seen.user_text, seen.final_text, wanted, used.get("costUsd"), used.get("latencyMs")
-            )
-        )
-    return recording_of(trial, turns)
+    return recording_of(trial, list(map(recorded_turn, recorded, expected)))
 
 
 ORDER = ("passed", "incomplete", "failed")

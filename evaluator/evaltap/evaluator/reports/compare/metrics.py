@@ -129,23 +129,17 @@ def _absent(
 
 
 def _metric(pair: PairedMetric, decides: bool, rules: Rules) -> MetricChange:
-    compared = _graded if pair.graded else _passed
-    return compared(pair.name, decides, pair.base.cases, pair.head.cases, rules)
+    return (_graded if pair.graded else _passed)(pair, decides, rules)
 
 
-def _passed(
-    name: str,
-    decides: bool,
-    base: Mapping[CaseKey, Counts],
-    head: Mapping[CaseKey, Counts],
-    rules: Rules,
-) -> MetricChange:
+def _passed(metric: PairedMetric, decides: bool, rules: Rules) -> MetricChange:
+    base, head = metric.base.cases, metric.head.cases
     pairs = list(_pairs(base, head).values())
     gaps = _missing(base, head)
     if not pairs:
         nothing = Totals(None, 0)
         return MetricChange(
-            name, False, decides, nothing, nothing, math.nan, Interval(-1.0, 1.0), None, None, None,
+            metric.name, False, decides, nothing, nothing, math.nan, Interval(-1.0, 1.0), None, None, None,
             undecided=("no case has a verdict on both sides",),
         )  # fmt: skip
     before, now = (mean_rate(list(trials)) for trials in zip(*pairs, strict=True))
@@ -156,7 +150,7 @@ def _passed(
             f"too few passing trials in base: even if all failed in head, p would be {least:.2g}"
         )
     return MetricChange(
-        name,
+        metric.name,
         False,
         decides,
         _totals(base, before, [pair.base for pair in pairs]),
@@ -170,13 +164,8 @@ def _passed(
     )
 
 
-def _graded(
-    name: str,
-    decides: bool,
-    base: Mapping[CaseKey, Counts],
-    head: Mapping[CaseKey, Counts],
-    rules: Rules,
-) -> MetricChange:
+def _graded(metric: PairedMetric, decides: bool, rules: Rules) -> MetricChange:
+    base, head = metric.base.cases, metric.head.cases
     both = ((base[key].scores, head[key].scores) for key in base if key in head)
     scores = [pair for pair in both if all(pair)]
     undecided = _missing(base, head)
@@ -201,8 +190,8 @@ def _graded(
         for place, cases in enumerate((base, head))
     )
     return MetricChange(
-        name, True, decides, base_totals, head_totals, drop.value, drop.interval, p_value, p_improvement,
-        None,
+        metric.name, True, decides, base_totals, head_totals, drop.value, drop.interval, p_value,
+        p_improvement, None,
         undecided=tuple(undecided),
     )  # fmt: skip
 
@@ -244,7 +233,12 @@ def _missing(base: Mapping[CaseKey, Counts], head: Mapping[CaseKey, Counts]) -> 
 
     Cases that neither side could evaluate, because the metric does not apply to them, are not a gap.
     """
-    apply = [key for key in {*base, *head} if not _does_not_apply(key, base, head)]
+    apply = {
+        key
+        for cases in (base, head)
+        for key, one in cases.items()
+        if one.trials or one.not_evaluated != one.missing
+    }
     gaps, totals = [], []
     for cases in (base, head):
         counts = [cases[key] for key in apply if key in cases]
@@ -260,13 +254,6 @@ def _missing(base: Mapping[CaseKey, Counts], head: Mapping[CaseKey, Counts]) -> 
             f" {totals[1]:,} in head"
         )
     return found
-
-
-def _does_not_apply(
-    key: CaseKey, base: Mapping[CaseKey, Counts], head: Mapping[CaseKey, Counts]
-) -> bool:
-    counts = [cases[key] for cases in (base, head) if key in cases]
-    return all(not one.trials and one.not_evaluated == one.missing for one in counts)
 
 
 def _with_cases(
@@ -377,28 +364,26 @@ def usage_changes(
 
     The value of a case is the geometric mean of its trials; trials that cost nothing are ignored.
     """
+
+    def logs(value: Callable[[Recording], float | None]) -> list[tuple[float, float]]:
+        return [
+            (one, other)
+            for key in cases
+            if (one := _mean_log(map(value, base.get(key, ())))) is not None
+            and (other := _mean_log(map(value, head.get(key, ())))) is not None
+        ]
+
     found = (
-        _usage_change("latency", "ms", lambda one: one.latency_ms, base, head, cases, level),
-        _usage_change("cost", "USD", lambda one: one.cost_usd, base, head, cases, level),
+        _usage_change("latency", "ms", logs(lambda one: one.latency_ms), level),
+        _usage_change("cost", "USD", logs(lambda one: one.cost_usd), level),
     )
     return tuple(change for change in found if change is not None)
 
 
 def _usage_change(
-    name: Literal["cost", "latency"],
-    unit: str,
-    value: Callable[[Recording], float | None],
-    base: _Recordings,
-    head: _Recordings,
-    cases: Sequence[CaseKey],
-    level: float,
+    name: Literal["cost", "latency"], unit: str, logs: Sequence[tuple[float, float]], level: float
 ) -> UsageChange | None:
-    logs = [
-        (one, other)
-        for key in cases
-        if (one := _mean_log(map(value, base.get(key, ())))) is not None
-        and (other := _mean_log(map(value, head.get(key, ())))) is not None
-    ]
+    """Return a change, given the logarithms of each case on both sides; None without any."""
     if not logs:
         return None
     differences = [other - one for one, other in logs]

@@ -14,7 +14,7 @@ from evaltap.evaluator.analysis.stats.difference import holm
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.language import language_of
 from evaltap.evaluator.cases.turn import Case, Turn
-from evaltap.evaluator.reports.compare.model import Stratum
+from evaltap.evaluator.reports.compare.model import Rules, Stratum
 from evaltap.evaluator.reports.compare.sides import (
     Counts,
     MetricKey,
@@ -110,18 +110,28 @@ def pair_cases(base: Side, head: Side) -> PairedCases:
     )
 
 
-def pair_metrics(base: Side, head: Side, *, across: bool) -> list[PairedMetric]:
+def pair_metrics(base: Side, head: Side, rules: Rules) -> list[PairedMetric]:
     """Pair metrics by name and version; raise InputError if no version is on both sides.
 
     A file without versions (a result file) matches any version with the same thresholds.
     """
-    names = [name for name in _names(base) if name in set(_names(head))]
+    names = names_in_both(base.name, _names(base), head.name, _names(head), rules)
+    return [_pair(name, base, head, across=rules.across_metrics) for name in names]
+
+
+def names_in_both(
+    base: str, ones: Iterable[str], head: str, others: Iterable[str], rules: Rules
+) -> list[str]:
+    """Return the metrics of both sides; raise InputError without any, and if one that decides is not."""
+    ones, others = list(ones), list(others)
+    names = [name for name in ones if name in others]
     if not names:
         raise InputError(
-            f"no metric is in both: {base.name} has {', '.join(_names(base))}, {head.name} has"
-            f" {', '.join(_names(head))}"
+            f"no metric is in both: {base} has {', '.join(ones)}, {head} has {', '.join(others)}"
         )
-    return [_pair(name, base, head, across=across) for name in names]
+    for name in rules.fail_on_metrics:
+        check_known(name, names, f"--fail-on-metrics {name}: not a metric of both sides")
+    return names
 
 
 def only_one_side(base: Side, head: Side) -> list[str]:

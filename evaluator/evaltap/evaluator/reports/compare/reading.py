@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from evaltap.evaluator.cases.identity import CaseKey, case_identity
-from evaltap.evaluator.cases.turn import Case, Turn
+from evaltap.evaluator.cases.turn import Case
 from evaltap.evaluator.reports.compare.comparison import compare
 from evaltap.evaluator.reports.compare.files import (
     read_baseline,
@@ -31,6 +31,7 @@ from evaltap.evaluator.reports.compare.sides import (
     contents_of,
     merged,
     metrics_of,
+    recorded_turn,
     recording_of,
 )
 from evaltap.evaluator.reports.compare.traffic import compare_traffic, selection_of
@@ -51,7 +52,7 @@ from evaltap.schemas.files.documents import (
 )
 from evaltap.schemas.formats.case import CaseData, Invocation
 from evaltap.schemas.formats.metric import EvalMetric
-from evaltap.schemas.formats.result import EvalMetricResult, EvalMetricResultPerInvocation
+from evaltap.schemas.formats.result import EvalMetricResult
 from evaltap.schemas.known import check_known
 
 FORMS = (
@@ -152,13 +153,11 @@ def read_result_side(path: Path) -> Side:
             for metric in case.overall_eval_metric_results
         ]
         pairs = case.eval_metric_result_per_invocation
-        made[key][trial] = _case(
-            case.eval_id,
-            [_data(pair.actual_invocation) or {} for pair in pairs],
-            [_data(pair.expected_invocation) for pair in pairs],
-        )
+        actual = [_data(pair.actual_invocation) or {} for pair in pairs]
+        expected = [_data(pair.expected_invocation) for pair in pairs]
+        made[key][trial] = _case(case.eval_id, actual, expected)
         if pairs:
-            recordings[key].append(recording_of(trial, [_seen(pair) for pair in pairs]))
+            recordings[key].append(recording_of(trial, list(map(recorded_turn, actual, expected))))
     if not rows:
         raise FormatError("contains no scores; expected metric results of cases", path=str(path))
     runs = len({row.trial for row in rows})
@@ -180,18 +179,6 @@ def _row(key: CaseKey, trial: str, metric: EvalMetricResult, path: str, place: s
     reason = metric.details.reason if metric.details and status != "passed" else ""
     verdict = (status, score, metric.threshold, reason)
     return ScoreRow(key, trial, metric.metric_name, "", *verdict)
-
-
-def _seen(pair: EvalMetricResultPerInvocation) -> RecordedTurn:
-    turn = _data(pair.actual_invocation) or {}
-    used = turn.get("telemetry") or {}
-    return RecordedTurn(
-        Turn(turn).user_text,
-        Turn(turn).final_text,
-        _data(pair.expected_invocation),
-        used.get("costUsd"),
-        used.get("latencyMs"),
-    )
 
 
 def _data(invocation: Invocation | None) -> Case | None:
@@ -225,7 +212,9 @@ def read_store_side(path: Path, runs: Sequence[str] = ()) -> Side:
 def side_of(store: StoreReader, runs: Sequence[str] = ()) -> Side:
     """Return the scores of an open store like `read_store_side`; its cases are read while it is open."""
     path = store.path
-    _check_runs(store, path, runs)
+    known = store.column("SELECT run_id FROM runs ORDER BY started_at")
+    for run in runs:
+        check_known(run, known, f"{path}: no run '{run}'", f"`evaltap runs {path}` lists them")
     scored = _score_rows(store, runs)
     if not scored:
         raise InputError(f"{path}: no scores yet; score it with `evaltap score {path}`")
@@ -246,12 +235,6 @@ def side_of(store: StoreReader, runs: Sequence[str] = ()) -> Side:
         stored,
         _compared(store, runs),
     )
-
-
-def _check_runs(store: StoreReader, path: Path, runs: Sequence[str]) -> None:
-    known = store.column("SELECT run_id FROM runs ORDER BY started_at")
-    for run in runs:
-        check_known(run, known, f"{path}: no run '{run}'", f"`evaltap runs {path}` lists them")
 
 
 def _score_rows(store: StoreReader, runs: Sequence[str]) -> list[tuple[ScoreRow, str, str]]:

@@ -28,6 +28,14 @@ class RecordedTurn(NamedTuple):
     latency_ms: float | None
 
 
+def recorded_turn(actual: Case | None, expected: Case | None) -> RecordedTurn:
+    """Return these parts of a turn."""
+    turn = Turn(actual)
+    used = turn.data.get("telemetry") or {}
+    cost, latency = used.get("costUsd"), used.get("latencyMs")
+    return RecordedTurn(turn.user_text, turn.final_text, expected, cost, latency)
+
+
 @dataclass(frozen=True, slots=True)
 class Recording:
     """The agent's behaviour in one trial of a case."""

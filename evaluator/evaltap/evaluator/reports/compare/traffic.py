@@ -17,11 +17,15 @@ from evaltap.evaluator.analysis.estimates.scope import SESSION, SLICES, Scope, c
 from evaltap.evaluator.analysis.stats.difference import detectable_difference, difference
 from evaltap.evaluator.reports.compare.metrics import verdict_of, with_adjusted_p
 from evaltap.evaluator.reports.compare.model import Comparison, MetricChange, Rules, Stratum, Totals
-from evaltap.evaluator.reports.compare.pairing import MOST_VALUES, check_by, with_holm
+from evaltap.evaluator.reports.compare.pairing import (
+    MOST_VALUES,
+    check_by,
+    names_in_both,
+    with_holm,
+)
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.evaluator.store.remote.client import open_to_read
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.known import check_known
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,17 +100,8 @@ def compare_traffic(base: Selection, head: Selection, rules: Rules) -> Compariso
     """
     ones, notes = _rates(base)
     others, more = _rates(head)
-    names = [name for name in ones if name in others]
-    if not names:
-        raise InputError(
-            f"no metric is in both: {base.name} has {', '.join(ones)}, {head.name} has"
-            f" {', '.join(others)}"
-        )
-    for name in rules.fail_on_metrics:
-        check_known(name, names, f"--fail-on-metrics {name}: not a metric of both sides")
-    changes = [
-        _change(name, *_versions(name, ones[name], others[name], rules), rules) for name in names
-    ]
+    names = names_in_both(base.name, ones, head.name, others, rules)
+    changes = [_change(name, ones[name], others[name], rules) for name in names]
     metrics = with_adjusted_p(changes)
     verdict, reasons = verdict_of(metrics, (), rules)
     strata = _strata(base, head, names, rules)
@@ -135,22 +130,10 @@ def _strata(
     for by in rules.by:
         ones, others = (_by_slice(side, by) for side in (base, head))
         for value in sorted(set(ones) & set(others)):
-            found += [
-                Stratum(
-                    by,
-                    value,
-                    replace(
-                        _change(
-                            name,
-                            *_versions(name, ones[value][name], others[value][name], rules),
-                            rules,
-                        ),
-                        decides=False,
-                    ),
-                )
-                for name in names
-                if name in ones[value] and name in others[value]
-            ]
+            for name in names:
+                if name in ones[value] and name in others[value]:
+                    change = _change(name, ones[value][name], others[value][name], rules)
+                    found.append(Stratum(by, value, replace(change, decides=False)))
     return with_holm(found)
 
 
@@ -201,7 +184,10 @@ def _versions(
     )
 
 
-def _change(name: str, base: SliceRate, head: SliceRate, rules: Rules) -> MetricChange:
+def _change(
+    name: str, ones: Mapping[str, SliceRate], others: Mapping[str, SliceRate], rules: Rules
+) -> MetricChange:
+    base, head = _versions(name, ones, others, rules)
     before, now = _totals(base), _totals(head)
     assert base.rate is not None
     assert head.rate is not None  # sides without a rate are left out

@@ -187,7 +187,7 @@ class _Run:
 
 
 def sessions_beside(
-    store: StoreReader, experiment_id: str, eval_ids: Sequence[str], limits: Limits = LIMITS
+    store: StoreReader, experiment_id: str, eval_ids: Sequence[str]
 ) -> Iterator[SessionBeside]:
     """Yield some sessions of an experiment, in the given order; those without a run are left out."""
     given = {"id": experiment_id, "ids": list(eval_ids)}
@@ -204,7 +204,7 @@ def sessions_beside(
     }
     for eval_id in eval_ids:
         if eval_id in runs:
-            yield _session(eval_id, recorded.get(eval_id), runs[eval_id], limits)
+            yield _session(eval_id, recorded.get(eval_id), runs[eval_id])
 
 
 def _with_turns(store: StoreReader, runs: Mapping[CaseKey, _Run]) -> None:
@@ -228,7 +228,6 @@ def _session(
     eval_id: str,
     recorded: tuple[list[CaseData], list[Mapping[str, bool]]] | None,
     runs: Sequence[_Run],
-    limits: Limits,
 ) -> SessionBeside:
     spoken, verdicts = recorded or ([], [])
     count = max([len(spoken), *(max(len(one.turns), len(one.answers)) for one in runs)])
@@ -237,11 +236,11 @@ def _session(
         for one in runs
     }
     turns = []
-    for place in range(min(count, limits.turns)):
+    for place in range(min(count, LIMITS.turns)):
         columns = [_of_run(one, place, fate[one.trial]) for one in runs]
         if recorded:
             columns.insert(0, _of_recorded(spoken, verdicts, place))
-        turns.append(_turn(place + 1, columns, limits, is_recorded=recorded is not None))
+        turns.append(_turn(place + 1, columns, is_recorded=recorded is not None))
     several = len(runs) > 1
     names = [f"run {one.trial}" if several or not recorded else "new" for one in runs]
     rest = count - len(turns)
@@ -305,18 +304,18 @@ def _call(one: Mapping[str, Any]) -> ToolCall:
 # -- rows ------------------------------------------------------------------------------------------
 
 
-def _turn(place: int, columns: list[_Column], limits: Limits, *, is_recorded: bool) -> TurnBeside:
-    rows = _rows(columns, limits)
+def _turn(place: int, columns: list[_Column], *, is_recorded: bool) -> TurnBeside:
+    rows = _rows(columns)
     statuses = _statuses(columns)
     shown = {metric for metric, some in statuses.items() if some != {"passed"}}
-    ends = [_end(one, columns[0], shown, limits, is_recorded=False) for one in columns[1:]]
-    ends.insert(0, _end(columns[0], None, shown, limits, is_recorded=is_recorded))
+    ends = [_end(one, columns[0], shown, is_recorded=False) for one in columns[1:]]
+    ends.insert(0, _end(columns[0], None, shown, is_recorded=is_recorded))
     user = next((one.turn.user_text for one in columns if one.turn is not None), None)
     same = all(one.is_same for one in ends[1:]) and not any(one.note for one in ends)
     agree = all(len(some) == 1 for some in statuses.values())
     alike = all(cell and not cell.differs for cell in chain.from_iterable(rows))
     differs = not (same and agree and alike)
-    return TurnBeside(place, user and cut(user, limits.text), rows, tuple(ends), differs)
+    return TurnBeside(place, user and cut(user, LIMITS.text), rows, tuple(ends), differs)
 
 
 def _statuses(columns: Sequence[_Column]) -> Mapping[str, set[str]]:
@@ -328,13 +327,11 @@ def _statuses(columns: Sequence[_Column]) -> Mapping[str, set[str]]:
     return found
 
 
-def _end(
-    one: _Column, first: _Column | None, shown: Set[str], limits: Limits, *, is_recorded: bool
-) -> TurnEnd:
+def _end(one: _Column, first: _Column | None, shown: Set[str], *, is_recorded: bool) -> TurnEnd:
     """Return how a column ends; `shown` are the metrics whose verdicts are of interest."""
     text = one.text
     return TurnEnd(
-        text and cut(text, limits.text),
+        text and cut(text, LIMITS.text),
         first is not None and text is not None and text == first.text,
         _note(one, is_recorded=is_recorded),
         _error(one),
@@ -342,19 +339,19 @@ def _end(
     )
 
 
-def _rows(columns: Sequence[_Column], limits: Limits) -> tuple[tuple[CallCell | None, ...], ...]:
+def _rows(columns: Sequence[_Column]) -> tuple[tuple[CallCell | None, ...], ...]:
     """Return the calls of the first column in order, each with its counterparts, and others between."""
     first = columns[0].calls or []
     base = [
         [_base(line, columns[0]), *[None] * (len(columns) - 1)]
-        for line in lines_of(made_calls(first, limits))
+        for line in lines_of(made_calls(first, LIMITS))
     ]
     others: dict[int, list[list[CallCell | None]]] = {}
     for at, column in enumerate(columns[1:], 1):
         if column.calls is None:
             continue
         after, forked = 0, False
-        for line in lines_of(compared_calls(first, column.calls, limits)):
+        for line in lines_of(compared_calls(first, column.calls, LIMITS)):
             is_fork = line.actual_place == column.fork + 1 and column.fork >= 0
             forked = forked or is_fork
             cell = _cell(line, column, is_fork=is_fork, is_past=forked and column.is_cut)

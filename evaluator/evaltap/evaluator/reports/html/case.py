@@ -1,7 +1,7 @@
 """A case as its templates show it: turns with the verdicts on them, verdicts with their turns and votes."""
 
 import itertools
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, NamedTuple
@@ -150,35 +150,39 @@ def _verdict(
     has_turns: bool,
 ) -> VerdictView:
     numbers = {turn.invocation_id: turn.turn for turn in cell.turns}
-    judged = {vote.invocation_id for vote in cell.votes}
-    judged |= {call.invocation_id for call in cell.calls}
-    rubrics: dict[tuple[int, str], list[VoteCell]] = {}
-    for vote in cell.votes:
-        at = numbers.get(vote.invocation_id, 0), vote.rubric_id
-        rubrics.setdefault(at, []).append(vote)
+    judged: list[VoteCell | JudgeCall] = [*cell.votes, *cell.calls]
+    several = len({one.invocation_id for one in judged}) > 1
     failed = (link_of(turn.turn) for turn in cell.turns if turn.status != "passed")
     return VerdictView(
         cell,
         tuple(failed) if has_turns else (),
         () if has_turns or len(cell.turns) < 2 else cell.turns,
         tuple(
-            RubricVotes(
-                name,
-                link_of(turn) if len(judged) > 1 and turn else None,
-                tuple(votes),
-                folded=len(rubrics) > MOST_RUBRICS and _is_met(votes),
-            )
-            for (turn, name), votes in sorted(rubrics.items())
-            if not turn or turn in shown
+            replace(rubric, turn=link_of(turn) if several and turn else None)
+            for turn, rubric in _rubrics(cell, numbers, shown)
         ),
         tuple(
-            JudgeAnswer(turn if len(judged) > 1 else None, call)
+            JudgeAnswer(turn if several else None, call)
             for call in cell.calls
             for turn in [numbers.get(call.invocation_id)]
             if not turn or turn in shown
         ),
         compare_href,
     )
+
+
+def _rubrics(
+    cell: Cell, numbers: Mapping[str, int], shown: Container[int]
+) -> Iterator[tuple[int, RubricVotes]]:
+    """Yield the votes on each rubric in each shown turn, with its number, and of unknown turns, with 0."""
+    rubrics: dict[tuple[int, str], list[VoteCell]] = {}
+    for vote in cell.votes:
+        at = numbers.get(vote.invocation_id, 0), vote.rubric_id
+        rubrics.setdefault(at, []).append(vote)
+    for (turn, name), votes in sorted(rubrics.items()):
+        if not turn or turn in shown:
+            folded = len(rubrics) > MOST_RUBRICS and _is_met(votes)
+            yield turn, RubricVotes(name, None, tuple(votes), folded)
 
 
 def _is_met(votes: Sequence[VoteCell]) -> bool:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from evaltap.evaluator.reports.figures import day_time
+
 WIDTH: Final = 640
 HEIGHT: Final = 120
 """The box of a chart over time."""
@@ -106,7 +108,6 @@ def bars(
     words: str,
     say: str,
     part: str = "",
-    value: str = "",
     edge: Callable[[float], str] = "{:,.6g}".format,
     marks: Sequence[Mark] = (),
 ) -> Chart:
@@ -123,7 +124,7 @@ def bars(
         height = max(1.5, (HEIGHT - _TOP) * point.value / most)
         below = min(height, (HEIGHT - _TOP) * point.part / most)
         more = f", {point.part:,.0f} {part}" if part and point.part else ""
-        title = f"{_time(point.at)}: {point.value:,.6g} {words}{more}"
+        title = f"{day_time(point.at)}: {point.value:,.6g} {words}{more}"
         drawn.append(
             Bar(
                 round(place * step + 0.5, 1),
@@ -138,10 +139,10 @@ def bars(
         )
     head = ("time", words, part) if part else ("time", words)
     known = [(n, p) for n, p in enumerate(points) if p.value]
-    rows = [(_time(p.at), edge(p.value or 0), f"{p.part:,.0f}") for _, p in known]
+    rows = [(day_time(p.at), edge(p.value or 0), f"{p.part:,.0f}") for _, p in known]
     return Chart(
         name,
-        value,
+        "",
         _with_marks(say, marks),
         edge(most),
         "0",
@@ -178,13 +179,11 @@ def lines(
         return round((place + 0.5) * WIDTH / max(1, len(points)), 1)
 
     drawn = tuple((kind, _path(one, x, y)) for kind, one in series)
-    known = [(x(n), p.ends) for n, p in enumerate(points) if p.ends is not None]
-    upper = [f"{place} {y(high)}" for place, (_, high) in known]
-    lower = [f"{place} {y(low)}" for place, (low, _) in reversed(known)]
-    head = ["time", *(kind for kind, _ in series), *(["95 % interval"] if known else [])]
+    has_ends = any(p.ends for p in points)
+    head = ["time", *(kind for kind, _ in series), *(["95 % interval"] if has_ends else [])]
     valued = [(n, p) for n, p in enumerate(points) if p.value is not None]
     rows = [
-        (_time(p.at), *(_value_text(one[n].value, form) for _, one in series), _ends(p, form))
+        (day_time(p.at), *(_value_text(one[n].value, form) for _, one in series), _ends(p, form))
         for n, p in valued
     ]
     return Chart(
@@ -195,7 +194,7 @@ def lines(
         form(bottom),
         *_first_and_last(points),
         lines=drawn,
-        band=f"M{' L'.join([*upper, *lower])}Z" if len(known) > 1 else "",
+        band=_band(points, x, y),
         dashed=None if dashed is None else y(dashed),
         marks=tuple(marks),
         rows=(tuple(head), *(row[: len(head)] for row in rows)),
@@ -213,7 +212,7 @@ def _edges(points: Sequence[Point], low: float | None, high: float | None) -> tu
 
 
 def _first_and_last(points: Sequence[Point]) -> tuple[str, str]:
-    return (_time(points[0].at), _time(points[-1].at)) if points else ("", "")
+    return (day_time(points[0].at), day_time(points[-1].at)) if points else ("", "")
 
 
 def _with_marks(say: str, marks: Sequence[Mark]) -> str:
@@ -226,6 +225,14 @@ def _value_text(value: float | None, form: Callable[[float], str]) -> str:
 
 def _ends(point: Point, form: Callable[[float], str]) -> str:
     return "" if point.ends is None else " to ".join(map(form, point.ends))
+
+
+def _band(points: Sequence[Point], x: Place, y: Place) -> str:
+    """Return the outline of the intervals; empty for fewer than two."""
+    known = [(x(n), p.ends) for n, p in enumerate(points) if p.ends is not None]
+    upper = [f"{place} {y(high)}" for place, (_, high) in known]
+    lower = [f"{place} {y(low)}" for place, (low, _) in reversed(known)]
+    return f"M{' L'.join([*upper, *lower])}Z" if len(known) > 1 else ""
 
 
 def _path(points: Sequence[Point], x: Place, y: Place) -> str:
@@ -242,10 +249,6 @@ def _path(points: Sequence[Point], x: Place, y: Place) -> str:
             parts.append(f"{'L' if drawing else 'M'}{x(place)} {y(point.value)}")
         drawing = True
     return "".join(parts)
-
-
-def _time(at: datetime) -> str:
-    return f"{at.day} {at:%b %H:%M}"
 
 
 @dataclass(frozen=True, slots=True)
