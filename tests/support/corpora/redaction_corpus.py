@@ -11,6 +11,7 @@ import re
 import string
 from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -530,7 +531,7 @@ _CARDS = (
     ("60", 16), ("9792", 16), ("8600", 16), ("5067", 16),
 )  # fmt: skip
 _GROUPS = {
-    14: ((4, 6, 4),), 15: ((4, 6, 5),), 16: ((4, 4, 4, 4),), 18: ((4, 4, 4, 4, 2),), 19: ((4, 4, 4, 4, 3),),
+    14: (4, 6, 4), 15: (4, 6, 5), 16: (4, 4, 4, 4), 18: (4, 4, 4, 4, 2), 19: (4, 4, 4, 4, 3),
 }  # fmt: skip
 
 
@@ -538,13 +539,9 @@ def _cards(make: RandomKeys) -> Iterator[Entry]:
     for prefix, length in _CARDS:
         number = make.card(prefix, length)
         forms = [number]
-        for groups in _GROUPS[length]:
-            for sign in (" ", "-", "."):
-                parts, start = [], 0
-                for size in groups:
-                    parts.append(number[start : start + size])
-                    start += size
-                forms.append(sign.join(parts))
+        ends = [*accumulate(_GROUPS[length])]
+        parts = [number[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+        forms += (sign.join(parts) for sign in (" ", "-", "."))
         for form in forms:
             yield Entry("card", form, f"pay with {form} now")
             yield Entry("card", form, {"note": f"a,{form},12/27"})
@@ -561,21 +558,11 @@ def _accounts(make: RandomKeys) -> Iterator[Entry]:
         digits = "".join(str(int(c, 36)) for c in f"{body}{country}00")
         iban = f"{country}{98 - int(digits) % 97:02}{body}"
         spaced = " ".join(iban[at : at + 4] for at in range(0, len(iban), 4))
-        for text in (
-            iban,
-            f"transfer to {spaced} please",
-            f"IBAN: {iban}.",
-            f"konto {spaced.replace(' ', '-')}",
-        ):
-            yield Entry(
-                "IBAN",
-                spaced
-                if spaced in text
-                else text.split()[-1].rstrip(".")
-                if text[0] != "k"
-                else text[6:],
-                text,
-            )
+        dashed = spaced.replace(" ", "-")
+        yield Entry("IBAN", iban, iban)
+        yield Entry("IBAN", spaced, f"transfer to {spaced} please")
+        yield Entry("IBAN", iban, f"IBAN: {iban}.")
+        yield Entry("IBAN", dashed, f"konto {dashed}")
         yield Entry("IBAN", iban.lower(), {"account": iban.lower()})
     for _ in range(10):
         area, group, serial = (
