@@ -337,6 +337,19 @@ def test_a_runner_judges_in_place_of_the_judge_model() -> None:
     assert len({one.session_id for one in asked}) == 3
 
 
+def test_a_weighted_mean_of_full_scores_is_1() -> None:
+    metrics = [EXACT | {"metricName": name, "evaluatorName": EXACT["metricName"]} for name in "abc"]
+    stores = stored(case("c", turn("hi", "hi")), metrics=metrics)
+    aggregator = weighted_mean(dict.fromkeys("abc", 0.1), 1.0)
+
+    assert (
+        AgentEvaluator("app", echo, stores=stores, aggregator=aggregator)
+        .evaluate("set")
+        .overall_status
+        == "passed"
+    )
+
+
 def test_a_weighted_mean_passes_a_case_with_a_failed_metric() -> None:
     stores = stored(case("c", turn("hi", "other")), metrics=(EXACT, TRAJECTORY))
     weights = {"final_response_avg_score": 0.2, "tool_trajectory_avg_score": 0.8}

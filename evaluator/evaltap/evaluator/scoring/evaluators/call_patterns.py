@@ -100,7 +100,7 @@ def single_tool_use(metric: EvalMetric) -> CallsEvaluator:
         missing = [name for name in names if name not in called]
         rows = tuple(RubricVerdict(name, float(name in called), "") for name in names)
         reason = f"not called: {', '.join(missing)}" if missing else ""
-        return Finding(1 - len(missing) / len(names), reason, rows)
+        return Finding((len(names) - len(missing)) / len(names), reason, rows)
 
     return CallsEvaluator(
         "trajectory_single_tool_use", metric, measure, needs=_NAME, attempts="successful"
@@ -160,7 +160,7 @@ def error_recovery(metric: EvalMetric) -> CallsEvaluator:
             f"{calls[place].get('name')} (call {place + 1})" for place, at in found if at < 0
         ]
         reason = f"not made up for: {', '.join(open_ones)}" if open_ones else ""
-        return Finding(1 - len(open_ones) / len(found), reason)
+        return Finding((len(found) - len(open_ones)) / len(found), reason)
 
     return CallsEvaluator(
         "trajectory_error_recovery", metric, measure, needs=(*_CALL, "tools.error")

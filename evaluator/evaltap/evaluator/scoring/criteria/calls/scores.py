@@ -58,7 +58,7 @@ def _edited(shape: Shape, costs: Costs, substitute: float) -> Finding:
     ]
     script = edit_script(steps, width, costs)
     cost = sum(edit.cost for edit in script)
-    return Finding(max(0.0, 1 - cost / longer) if longer else 1.0, _described(script, shape))
+    return Finding(max(0.0, (longer - cost) / longer) if longer else 1.0, _described(script, shape))
 
 
 def _described(script: Sequence[Edit], shape: Shape) -> str:
