@@ -563,3 +563,16 @@ def test_a_result_is_saved_after_each_run_under_one_id() -> None:
 
     assert seen == [0, 1, 2]
     assert len(stores.results.list("app")) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("1e400", "1e400"), ("NaN", "NaN"), ("{}{}", "{}{}"), ('["\\ud800"]', ["\ufffd"]), ("  ", {})],
+)
+def test_arguments_that_are_no_json_of_a_file_stay_texts(text: str, value: object) -> None:
+    call = {"id": "c", "function": {"name": "t", "arguments": text}}
+    events = [{"choices": [{"message": {"role": "assistant", "tool_calls": [call]}}]}]
+
+    (tool,) = capture_turn(events, {"role": "user", "content": "q"}).turn["tools"]
+
+    assert tool["arguments"] == value
