@@ -6,6 +6,7 @@ the set of nodes that are already used.
 """
 
 from collections.abc import Sequence
+from statistics import fmean
 from typing import Any, Final, NamedTuple
 
 from evaltap.evaluator.cases.outline import AnyCall
@@ -96,7 +97,7 @@ def share_matched(nodes: Sequence[Node], weights: Rows, chosen: Sequence[int]) -
             score = weights[place][chosen[place]] if chosen[place] >= 0 else 0.0
             slot = node.group or place
             scores[slot] = max(scores.get(slot, 0.0), score)
-    return sum(scores.values()) / len(scores) if scores else 1.0
+    return fmean(scores.values()) if scores else 1.0
 
 
 def _closure(direct: list[set[int]]) -> list[set[int]]:
