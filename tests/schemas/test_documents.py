@@ -184,6 +184,8 @@ def test_references_in_judge_settings_survive_a_rewrite(
         ({"evalSetId": "s", "evalCases": {}}, "evalCases", "expected a list"),
         ({"evalSetId": "s", "evalCases": [None]}, "evalCases[0]", "expected an object"),
         ({"evalSetId": "s", "creationTimestamp": "yesterday"}, "creationTimestamp", "expected a number"),
+        ({"evalSetId": "s", "evalCases": [{"evalId": "c", "conversation": [{"feedback": [{"score": "4"}]}]}]},
+         "evalCases[0].conversation[0].feedback[0].score", "expected a number"),
         ({"a": 1}, "", "expected an eval set"),
         ([], "", "expected an object"),
         ('{"evalSetId": "s", "evalCases": [', "line 1", "ends too early"),
