@@ -58,9 +58,14 @@ def read_nodes(calls: Sequence[AnyCall]) -> list[Node]:
             before |= places[name]
         direct.append(before)
     closed = _closure(direct)
+    groups = [str(call.get("alternative") or "") for call in calls]
+    # A group may be left out only if each of its calls may.
+    needed = {
+        one for one, call in zip(groups, calls, strict=True) if one and not call.get("optional")
+    }
     return [
-        Node(frozenset(before), bool(call.get("optional")), str(call.get("alternative") or ""))
-        for before, call in zip(closed, calls, strict=True)
+        Node(frozenset(before), bool(call.get("optional")) and group not in needed, group)
+        for before, group, call in zip(closed, groups, calls, strict=True)
     ]
 
 
