@@ -203,6 +203,15 @@ def test_a_wrong_eval_set_is_explained_with_file_place_and_expectation(
     assert expected in str(error.value)
 
 
+def test_a_time_beyond_every_calendar_is_refused_in_lines_too() -> None:
+    turn = {"userContent": {"role": "user", "content": "q"}, "creationTimestamp": 1e308}
+
+    with pytest.raises(FormatError, match="beyond every calendar") as error:
+        case_data({"evalId": "c", "conversation": [turn]})
+
+    assert error.value.place == "conversation[0].creationTimestamp"
+
+
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
