@@ -295,4 +295,4 @@ def test_costs_that_are_no_amounts_are_ignored_like_free_trials() -> None:
 
     (cost,) = usage_changes({case: trials}, {case: trials[:1]}, [case], level=0.05)
 
-    assert (cost.base, cost.head) == (pytest.approx(0.1), pytest.approx(0.1))
+    assert (cost.base, cost.head) == pytest.approx((0.1, 0.1))
