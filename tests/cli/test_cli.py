@@ -194,6 +194,25 @@ def test_a_case_that_occurs_again_is_another_trial_in_files_of_any_form(evaltap:
     assert "3 of 4 cases match" in err
 
 
+@pytest.mark.parametrize(
+    ("wrong", "place"),
+    [
+        ({"sessionInput": {"appName": ["a"]}}, "sessionInput.appName"),
+        ({"source": {"run": {"a": 1}}}, "source.run"),
+        ({"evalSetId": ["s"]}, "evalSetId"),
+    ],
+)
+def test_an_identity_of_another_type_is_named_with_its_line(
+    evaltap: Evaltap, wrong: dict[str, Any], place: str
+) -> None:
+    lines = write_lines("c.jsonl", case("a"), {**case("b"), **wrong})
+
+    code, _, err = evaltap("score", lines, "--metrics", write("m.json", [TRAJECTORY]))
+
+    assert code == 2
+    assert f"c.jsonl: line 2, {place}" in err
+
+
 def test_a_result_file_in_the_peers_form_is_written_and_canonical(evaltap: Evaltap) -> None:
     eval_set = write(
         "s.evalset.json", {"evalSetId": "s", "evalCases": [case("a"), case("b", wrong=True)]}

@@ -337,6 +337,19 @@ def test_a_runner_judges_in_place_of_the_judge_model() -> None:
     assert len({one.session_id for one in asked}) == 3
 
 
+def test_a_weighted_mean_of_full_scores_is_1() -> None:
+    metrics = [EXACT | {"metricName": name, "evaluatorName": EXACT["metricName"]} for name in "abc"]
+    stores = stored(case("c", turn("hi", "hi")), metrics=metrics)
+    aggregator = weighted_mean(dict.fromkeys("abc", 0.1), 1.0)
+
+    assert (
+        AgentEvaluator("app", echo, stores=stores, aggregator=aggregator)
+        .evaluate("set")
+        .overall_status
+        == "passed"
+    )
+
+
 def test_a_weighted_mean_passes_a_case_with_a_failed_metric() -> None:
     stores = stored(case("c", turn("hi", "other")), metrics=(EXACT, TRAJECTORY))
     weights = {"final_response_avg_score": 0.2, "tool_trajectory_avg_score": 0.8}
@@ -550,3 +563,16 @@ def test_a_result_is_saved_after_each_run_under_one_id() -> None:
 
     assert seen == [0, 1, 2]
     assert len(stores.results.list("app")) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("1e400", "1e400"), ("NaN", "NaN"), ("{}{}", "{}{}"), ('["\\ud800"]', ["\ufffd"]), ("  ", {})],
+)
+def test_arguments_that_are_no_json_of_a_file_stay_texts(text: str, value: object) -> None:
+    call = {"id": "c", "function": {"name": "t", "arguments": text}}
+    events = [{"choices": [{"message": {"role": "assistant", "tool_calls": [call]}}]}]
+
+    (tool,) = capture_turn(events, {"role": "user", "content": "q"}).turn["tools"]
+
+    assert tool["arguments"] == value

@@ -158,3 +158,26 @@ def test_a_wrong_place_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(FormatError, match="expected a string"):
         read_eval_set(path)
+
+
+@pytest.mark.parametrize(
+    ("part", "wrong"),
+    [
+        ("user_content", {"parts": 3}),
+        ("intermediate_data", {"tool_uses": [3]}),
+        ("intermediate_data", {"intermediate_responses": [["helper"]]}),
+        ("intermediate_data", {"invocation_events": [{"content": []}, "x"]}),
+    ],
+)
+def test_a_part_of_another_type_is_named_by_its_turn(
+    tmp_path: Path, part: str, wrong: object
+) -> None:
+    path = tmp_path / "s.evalset.json"
+    (case,) = ADK_SET["eval_cases"]
+    turn = {**case["conversation"][0], part: wrong}
+    path.write_text(json.dumps({**ADK_SET, "eval_cases": [{**case, "conversation": [turn]}]}))
+
+    with pytest.raises(FormatError, match="a turn of Google ADK") as error:
+        read_eval_set(path)
+
+    assert error.value.place == "eval_cases[0].conversation[0]"

@@ -124,6 +124,12 @@ def test_a_lone_surrogate_becomes_the_replacement_character() -> None:
     assert canonical.loads(b'{"a": "x\\ud800y"}') == {"a": "x\ufffdy"}
 
 
+def test_a_negative_zero_is_written_as_it_was_read() -> None:
+    text = b'[\n  -0,\n  "-0 C",\n  {\n    "a": -0\n  }\n]\n'
+
+    assert canonical.dumps(canonical.loads(text)) == text
+
+
 def test_the_last_of_two_equal_keys_wins() -> None:
     assert canonical.loads(b'{"a": 1, "a": 2}') == {"a": 2}
 

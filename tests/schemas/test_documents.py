@@ -184,6 +184,8 @@ def test_references_in_judge_settings_survive_a_rewrite(
         ({"evalSetId": "s", "evalCases": {}}, "evalCases", "expected a list"),
         ({"evalSetId": "s", "evalCases": [None]}, "evalCases[0]", "expected an object"),
         ({"evalSetId": "s", "creationTimestamp": "yesterday"}, "creationTimestamp", "expected a number"),
+        ({"evalSetId": "s", "evalCases": [{"evalId": "c", "conversation": [{"feedback": [{"score": "4"}]}]}]},
+         "evalCases[0].conversation[0].feedback[0].score", "expected a number"),
         ({"a": 1}, "", "expected an eval set"),
         ([], "", "expected an object"),
         ('{"evalSetId": "s", "evalCases": [', "line 1", "ends too early"),
@@ -199,6 +201,15 @@ def test_a_wrong_eval_set_is_explained_with_file_place_and_expectation(
 
     assert str(error.value).startswith(f"{path}: {place}")
     assert expected in str(error.value)
+
+
+def test_a_time_beyond_every_calendar_is_refused_in_lines_too() -> None:
+    turn = {"userContent": {"role": "user", "content": "q"}, "creationTimestamp": 1e308}
+
+    with pytest.raises(FormatError, match="beyond every calendar") as error:
+        case_data({"evalId": "c", "conversation": [turn]})
+
+    assert error.value.place == "conversation[0].creationTimestamp"
 
 
 @pytest.mark.parametrize(

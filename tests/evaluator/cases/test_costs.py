@@ -125,6 +125,7 @@ def test_recorded_tokens_become_a_cost_that_is_marked_and_that_metrics_bound(
         (0.1, "$0.10"),
         (0.004, "$0.004"),
         (0.000061, "$0.000061"),
+        (-0.01, "$-0.01"),
     ],
 )
 def test_an_amount_is_shown_in_cents_or_with_two_significant_digits(usd: float, shown: str) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from evaltap.evaluator.reports.compare.metrics import usage_changes
+from evaltap.evaluator.reports.compare.sides import Recording
 from support.builders.commands import Evaltap
 from support.builders.compared_runs import (
     BROKEN,
@@ -285,3 +287,12 @@ def test_another_version_of_a_metric_is_compared_when_that_is_asked_for(evaltap:
 
     assert code == 0
     assert any("across versions" in note for note in found["notes"])
+
+
+def test_costs_that_are_no_amounts_are_ignored_like_free_trials() -> None:
+    trials = [Recording("t", "", "", cost, None) for cost in (0.1, 0.0, -1.0, None)]
+    case = ("a", "s", "c")
+
+    (cost,) = usage_changes({case: trials}, {case: trials[:1]}, [case], level=0.05)
+
+    assert (cost.base, cost.head) == pytest.approx((0.1, 0.1))

@@ -48,6 +48,12 @@ def test_forbidden_tools_count_even_when_the_call_failed() -> None:
     assert outcome("trajectory_forbidden", "ab", forbidden=["rm"]).score == 1
 
 
+def test_a_share_reaches_a_threshold_that_is_the_same_share() -> None:
+    assert outcome("trajectory_single_tool_use", "a", requiredTools=[*"abcde"]).score == 1 / 5
+    made = [*(call(name, error=BROKEN) for name in "abcde"), call("a", {"n": 1})]
+    assert outcome("trajectory_error_recovery", made).score == 1 / 5
+
+
 def test_bounds_on_the_number_of_calls() -> None:
     assert outcome("trajectory_max_calls", "aab", maxCalls=3, maxCallsPerTool={"a": 2}).score == 1
     found = outcome("trajectory_max_calls", "aab", maxCalls=2, maxCallsPerTool={"a": 1, "z": 0})

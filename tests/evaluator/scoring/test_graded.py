@@ -168,9 +168,11 @@ def test_answers_on_a_scale_in_your_own_words_are_kept_and_not_counted() -> None
 
 @pytest.mark.parametrize(("value", "status"), [(7, Status.PASSED), (6.9, Status.FAILED)])
 def test_a_grade_from_0_to_10_passes_from_7(value: float, status: Status) -> None:
-    found = score(metric({"id": "a", "scale": "numeric"}, threshold=0.7), answer(a=value))
+    criteria = [{"id": name, "scale": "numeric"} for name in "abc"]
+    alone = score(metric(criteria[0], threshold=0.7), answer(a=value))
+    mean = score(metric(*criteria, threshold=0.7), answer(**dict.fromkeys("abc", value)))
 
-    assert found.status is status
+    assert alone.status is mean.status is status
 
 
 def test_the_judge_sees_what_the_metric_shows_it_and_the_bounds_of_each_scale() -> None:

@@ -91,6 +91,8 @@ NAME = {"defaultStrategy": {"name": {"compareName": "prefix"}}}
          "text mismatch: abc does not begin with b"),
         (final({"json": {"compareName": "as text"}}), ("{1", "{1 "), ("1", "1"),
          "json mismatch: comparison 'as text' found a difference"),
+        (final({"json": {"compareName": "as text", "onlyTree": {"a": True}}}), ("{1", "{1 "), ("1", "1"),
+         "json mismatch: comparison 'as text' found a difference"),
         (final({"compareName": "same length", **UNRESOLVED}), ("ab", "xy"), ("ab", "x"),
          "comparison 'same length' found a difference"),
         (rouge(tokenizerName="letters"), ("ab", "ba"), ("ab", "ac"),

@@ -31,7 +31,7 @@ def problems(draw: st.DrawFn) -> tuple[list[Node], list[list[float]], int]:
         earlier = [str(one) for one in range(place)]
         after = draw(st.lists(st.sampled_from(earlier), max_size=2)) if earlier else []
         group = draw(st.sampled_from(["", "", "g"]))
-        optional = not group and draw(st.booleans())
+        optional = draw(st.booleans())
         calls.append(node(str(place), *after, optional=optional, alternative=group))
     # An alternative that must follow its own group is a cycle, so edges within it are left out.
     for call in calls:
@@ -128,6 +128,9 @@ def test_one_alternative_is_enough_and_the_group_can_be_waited_for() -> None:
 
     assert score(reference, "ac") == score(reference, "bc") == score(reference, "abc") == 1
     assert score(reference, "cb") == 1 / 2
+    one_optional = [node("a", alternative="find"), node("b", alternative="find", optional=True)]
+    assert score(one_optional, "b") == 1
+    assert score(one_optional, "") == 0
 
 
 def test_an_optional_call_costs_nothing_and_keeps_its_place() -> None:

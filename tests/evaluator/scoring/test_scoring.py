@@ -103,7 +103,7 @@ def test_context_messages_of_the_case_go_to_turns_without_their_own() -> None:
     case = compared([make_turn(contextMessages=own), make_turn("t-2")], [make_turn(), make_turn()])
     shared = [{"role": "system", "content": "shared"}]
 
-    conversation = pair_turns({**case, "contextMessages": shared})
+    conversation = pair_turns({**case, "contextMessages": [None, *shared]})
 
     assert [turn.data["contextMessages"] for turn in conversation.actual] == [own, shared]
     assert [turn.data["contextMessages"] for turn in conversation.expected] == [shared, shared]

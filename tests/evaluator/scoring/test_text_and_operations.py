@@ -78,7 +78,7 @@ def test_similarities_are_those_of_rapidfuzz(
     measure = measure_of(algorithm)
 
     assert measure is not None
-    assert measure(one, other) == oracle(one, other)
+    assert measure(one, other) == pytest.approx(oracle(one, other))
 
 
 @pytest.mark.parametrize("algorithm", ["dice", "levenshtein", "jaro_winkler"])
@@ -114,6 +114,7 @@ def test_levenshtein_is_one_minus_the_distance_over_the_longer_text(one: str, ot
     assert measure(one, other) == pytest.approx(
         1 - levenshtein(one, other) / longer if longer else 1
     )
+    assert measure("abcde", "a") == 1 / 5, "a threshold of 0.2 is reached"
 
 
 def test_responses_are_compared_without_regard_to_case_and_space() -> None:
@@ -159,6 +160,7 @@ def test_both_texts_must_be_there() -> None:
         ({"values": ["C++"]}, "I know C.", 0),
         ({"values": ["a", "A ", "b"]}, "a", 1 / 2),
         ({"values": ["订单"], "partial": True}, "您的订单已发货", 1),
+        ({"values": ["a", "b", "c", "d", "e"]}, "a", 1 / 5),
     ],
 )
 def test_keywords_of_the_metric(criterion: dict[str, Any], answer: str, score: float) -> None:
@@ -205,6 +207,10 @@ def test_cost_is_bounded_by_turn_or_by_case() -> None:
     assert outcome("cost_within", {"maxCostUsd": 0.04, "wholeCase": True}, *turns).score == 1
     whole = outcome("cost_within", {"maxCostUsd": 0.035, "wholeCase": True}, *turns)
     assert (whole.score, len(whole.turns)) == (0, 2)
+    rounded = outcome(
+        "cost_within", {"maxCostUsd": 0.3, "wholeCase": True}, *[telemetry(costUsd=0.1)] * 3
+    )
+    assert rounded.score == 1
 
 
 def test_a_cost_that_was_not_recorded_is_not_free() -> None:
@@ -238,6 +244,8 @@ def test_tokens() -> None:
     half = telemetry(inputTokens=100)
     assert outcome("tokens_within", {"maxInputTokens": 100}, half).score == 1
     assert outcome("tokens_within", {"maxTokens": 500}, half).status == "not_evaluated"
+    exceeded = outcome("tokens_within", {"maxTokens": 500, "maxInputTokens": 99}, half)
+    assert (exceeded.score, exceeded.reason) == (0, "input tokens 100, at most 99")
 
 
 # -- tool use --------------------------------------------------------------------------------------

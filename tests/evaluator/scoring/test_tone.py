@@ -134,6 +134,7 @@ def test_the_lexicon_and_its_licence_travel_with_the_package() -> None:
         ({"values": ["ass"]}, "The assistant will assess it.", ""),
         ({"values": ["ass"], "partial": True}, "The assistant", "found ass"),
         ({"values": ["shut up", "up"]}, "shut up now", "found shut up"),
+        ({"values": ["shut up"]}, "now shut\n  up", "found shut up"),
         ({"values": ["c++"]}, "I know c++.", "found c++"),
         ({"values": ["US"], "caseSensitive": True}, "It helps us.", ""),
         ({"values": ["US"], "caseSensitive": True}, "Made in the US.", "found US"),

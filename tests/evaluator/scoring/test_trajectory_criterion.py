@@ -96,6 +96,7 @@ CRITERIA = st.fixed_dictionaries(
                 {"name": {}, "arguments": {"numberTolerance": 0.0}},
                 {"name": {}, "arguments": {"numberTolerance": -1.0}, "result": {}},
                 {"name": {"matchStrategy": "regex"}, "arguments": {"ignoreTree": {"n": True}}},
+                {"name": {"length": {"max": 1}}, "arguments": {}},
             ]
         )
     },
@@ -103,7 +104,7 @@ CRITERIA = st.fixed_dictionaries(
 
 
 class SlowMatcher(ToolTrajectoryMatcher):
-    """The matcher without proof by equal bytes."""
+    """The matcher without proof by equal bytes or names."""
 
     def _key(self, tool: Any) -> object:
         return object()
@@ -111,10 +112,13 @@ class SlowMatcher(ToolTrajectoryMatcher):
     def _keys(self, tools: Any) -> list[object]:
         return [object() for _ in tools]
 
+    def _row(self, calls: Any, tool: Any) -> list[str | None]:
+        return [self._compare(call, tool) for call in calls]
+
 
 @settings(max_examples=300)
 @given(CALLS, CALLS, CRITERIA, st.booleans())
-def test_equal_bytes_never_change_an_outcome(
+def test_equal_bytes_and_names_never_change_an_outcome(
     actual: list[Any], expected: list[Any], criterion: dict[str, Any], copied: bool
 ) -> None:
     model = ToolTrajectoryCriterion.model_validate(criterion)
@@ -203,6 +207,14 @@ def test_a_null_call_has_no_pair_and_null_turns_do_not_match() -> None:
     assert trajectory_mismatch([None, call("a")], [call("a")], subsetMatching=True) is None
     matcher = ToolTrajectoryMatcher(ToolTrajectoryCriterion())
     assert "nil" in (matcher.mismatch(Turn(None), Turn({})) or "")
+
+
+def test_equal_names_that_are_too_long_do_not_match() -> None:
+    strategy = {"name": {"length": {"max": 5}}}
+
+    assert trajectory_mismatch([call("book")], [call("book")], defaultStrategy=strategy) is None
+    reason = trajectory_mismatch([call("search")], [call("search")], defaultStrategy=strategy)
+    assert "length mismatch: 6 is greater than max 5" in (reason or "")
 
 
 def test_absent_arguments_are_null_and_not_an_empty_object() -> None:

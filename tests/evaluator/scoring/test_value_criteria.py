@@ -211,6 +211,14 @@ def test_a_lone_surrogate_becomes_the_replacement_character() -> None:
     assert parse('{"a": "\\ud800"}') == {"a": "\ufffd"}
 
 
+def test_integers_beyond_all_doubles_are_read_exactly_or_not_at_all() -> None:
+    digits = "1" * 400
+
+    assert parse(digits, exact=True) == int(digits)
+    with pytest.raises(ValueError, match=r"number 1{40} is out of range"):
+        parse(digits)
+
+
 def test_a_schema_never_fetches_anything() -> None:
     check = compile_json(
         JsonCriterion.model_validate(

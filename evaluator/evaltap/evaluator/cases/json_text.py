@@ -7,6 +7,7 @@ import orjson
 
 from evaltap.schemas.formats.model import Json
 
+_DIGITS_OF_64_BITS = 20
 _DIGITS_AT_MOST = 4300  # CPython's own limit for reading an integer
 
 
@@ -25,7 +26,10 @@ def parse(text: str, *, exact: bool = False) -> Json:
         raise ValueError("starts with a byte order mark")
     try:
         value = json.loads(
-            text, parse_constant=_reject, parse_float=_exact_number if exact else _finite
+            text,
+            parse_constant=_reject,
+            parse_float=_exact_number if exact else _finite,
+            parse_int=int if exact else _double_if_long,
         )
     except RecursionError:
         raise ValueError("nested too deeply") from None
@@ -39,8 +43,12 @@ def _reject(name: str) -> Json:
 def _finite(text: str) -> float:
     number = float(text)
     if number in (float("inf"), float("-inf")):
-        raise ValueError(f"number {text} is out of range")
+        raise ValueError(f"number {text[:40]} is out of range")
     return number
+
+
+def _double_if_long(text: str) -> float | int:
+    return int(text) if len(text) < _DIGITS_OF_64_BITS else _finite(text)
 
 
 def _exact_number(text: str) -> float | int:

@@ -70,7 +70,7 @@ def pair_turns(case: Mapping[str, Json], placeholders: Placeholders = "auto") ->
         wanted if known else placeholder(turn)
         for turn, wanted, known in zip(actual, expected, referenced, strict=True)
     ]
-    messages = case.get("contextMessages")
+    messages = [one for one in case.get("contextMessages") or () if one is not None]
     actual, expected = _with_context(actual, messages), _with_context(expected, messages)
     return PairedTurns(
         tuple(map(Turn, actual)),
@@ -213,7 +213,7 @@ def placeholder(turn: TurnData) -> TurnData:
     return {key: value for key, value in kept if value is not None}
 
 
-def _with_context(turns: Sequence[TurnData], messages: object) -> Sequence[TurnData]:
+def _with_context(turns: Sequence[TurnData], messages: list[Json]) -> Sequence[TurnData]:
     if not messages:
         return turns
     return [

@@ -31,7 +31,7 @@ def duration(milliseconds: float) -> str:
 
 def money(usd: float) -> str:
     """Return an amount in US dollars: in cents, below 10 cents with two significant digits (`$0.000061`)."""
-    if usd >= 0.1 or usd == 0:
+    if usd >= 0.1 or usd <= 0:
         return f"${usd:,.2f}"
     places = 1 - math.floor(math.log10(usd))
     return f"${usd:.{places}f}".rstrip("0")

@@ -220,7 +220,7 @@ class CaseScore(Struct, frozen=True):
             for one in self.metrics
             if (score := _from_0_to_1(one)) is not None
         ]
-        total = sum(weight for weight, _ in weighed)
+        total = math.fsum(weight for weight, _ in weighed)
         return math.fsum(weight * score for weight, score in weighed) / total if total else None
 
 

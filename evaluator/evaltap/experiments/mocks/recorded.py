@@ -5,8 +5,9 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn, cast
+from typing import Any, Final, cast
 
+from evaltap.evaluator.cases.json_text import parse
 from evaltap.recorder.answering import RecordedError
 from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.formats.model import Json
@@ -93,13 +94,9 @@ def arguments_of(given: object) -> Json:
 def json_or_text(text: str) -> Json:
     """Return the value of a text that is JSON, otherwise the text itself."""
     try:
-        return json.loads(text, parse_constant=_no_json)
-    except (ValueError, RecursionError):
+        return parse(text)
+    except ValueError:
         return text
-
-
-def _no_json(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not JSON")
 
 
 def failure_of(call: RecordedCall) -> RecordedError:

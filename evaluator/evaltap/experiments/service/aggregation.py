@@ -48,7 +48,7 @@ def weighted_mean(weights: Mapping[str, float], threshold: float) -> Aggregator:
 
     def aggregate(given: Aggregated) -> tuple[float, str]:
         rows = [one for one in given.metric_results if one.eval_status != NOT_EVALUATED]
-        total = sum(weights.get(one.metric_name, 1.0) for one in rows)
+        total = math.fsum(weights.get(one.metric_name, 1.0) for one in rows)
         if not total:
             return 0.0, NOT_EVALUATED
         weighed = (weights.get(one.metric_name, 1.0) * (one.score or 0.0) for one in rows)

@@ -181,8 +181,6 @@ def _as_recorded(case: EvalCase, inference: InferenceResult) -> CaseData:
     left_out = ("conversationScenario", "expectedRunnerEnabled", "source")
     as_recorded = {key: value for key, value in data.items() if key not in left_out}
     as_recorded |= {"evalMode": "trace", "actualConversation": actual, "conversation": expected}
-    if None in (data.get("contextMessages") or ()):
-        as_recorded["contextMessages"] = [one for one in data["contextMessages"] if one is not None]
     if (
         case.eval_mode == "trace"
         and not case.actual_conversation

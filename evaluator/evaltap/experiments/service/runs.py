@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from evaltap.evaluator.scoring.contract.aggregation import mean
 from evaltap.evaluator.scoring.results.result_file import (
     FAILED,
     NOT_EVALUATED,
@@ -92,14 +93,11 @@ def _over_runs(eval_id: str, runs: list[EvalCaseResult]) -> CaseOverRuns:
 
 
 def _mean(name: str, rows: Sequence[EvalMetricResult]) -> EvalMetricResult:
-    total = 0.0
-    for row in rows:  # left to right, as the peer adds: not fsum
-        total += row.score or 0.0
-    mean, threshold = total / len(rows), rows[0].threshold
+    score, threshold = mean([row.score or 0.0 for row in rows]), rows[0].threshold
     return EvalMetricResult(
         metric_name=name,
-        score=mean,
-        eval_status=PASSED if mean >= threshold else FAILED,
+        score=score,
+        eval_status=PASSED if score >= threshold else FAILED,
         threshold=threshold,
         criterion=rows[-1].criterion,
     )

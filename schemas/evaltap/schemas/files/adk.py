@@ -24,7 +24,7 @@ def is_adk_eval_set(data: object) -> bool:
 def from_adk(data: Mapping[str, object], *, path: str = "") -> EvalSet:
     """Convert a decoded ADK eval set; raises FormatError with the place that does not fit."""
     reader = _Reader(path)
-    cases = reader.items(data, "eval_cases", "")
+    cases = reader.items(dict(data), "eval_cases", "")
     return reader.eval_set(
         {key: value for key, value in data.items() if key not in _SET_KEYS}
         | {
@@ -50,8 +50,8 @@ class _Reader:
         given = {key: value for key, value in data.items() if value is not None}
         return parse(EvalSet, given, path=self._path)
 
-    def items(self, data: Mapping[str, object], key: str, place: str) -> list[object]:
-        value = _take(dict(data), key)
+    def items(self, data: JsonObject, key: str, place: str) -> list[object]:
+        value = _take(data, key)
         if value is None:
             return []
         if not isinstance(value, list):
@@ -66,7 +66,7 @@ class _Reader:
 
     def case(self, value: object, place: str) -> JsonObject:
         rest = self.as_object(value, place)
-        turns = _take(rest, "conversation") or []
+        turns = self.items(rest, "conversation", place)
         final_state = rest.get("final_session_state", rest.get("finalSessionState"))
         session = _take(rest, "session_input")
         rubrics = _take(rest, "rubrics")
@@ -97,6 +97,13 @@ class _Reader:
         }
 
     def turn(self, value: object, place: str) -> JsonObject:
+        try:
+            return self._turn(value, place)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:  # a part of another type
+            message = f"does not have the form of a turn of Google ADK ({error})"
+            raise FormatError(message, path=self._path, place=place) from None
+
+    def _turn(self, value: object, place: str) -> JsonObject:
         rest = self.as_object(value, place)
         user, final = _take(rest, "user_content"), _take(rest, "final_response")
         data = _take(rest, "intermediate_data")

@@ -11,6 +11,7 @@ turns a lone surrogate escape into U+FFFD and lets the last of duplicate keys wi
 
 import json
 import math
+import re
 from collections.abc import Callable
 from json.encoder import encode_basestring
 from typing import Any
@@ -27,6 +28,7 @@ _ESCAPES = str.maketrans(
 _LINE_ENDS = str.maketrans({"\u2028": "\\u2028", "\u2029": "\\u2029"})
 _EXACT_INTEGER = 2**53
 _DIGITS_OF_64_BITS = 20
+_NEGATIVE_ZERO = re.compile(rb"-0[\s,\]}]")
 TOO_DEEP = "the document is nested too deeply to be written"
 
 
@@ -36,14 +38,15 @@ def loads(data: bytes, *, path: str = "", place: str = "") -> Json:
     Raises FormatError with `path` and `place` (or the line and column) when it is invalid.
     """
     try:
-        return orjson.loads(data)
+        value = orjson.loads(data)
     except orjson.JSONDecodeError as error:
         if "surrogate in string" in error.msg:
-            return _loads_with_lone_surrogates(data, path=path, place=place)
+            return _loads_slowly(data, path=path, place=place)
         if kind := binary_kind(data[:HEAD_BYTES]):
             raise FormatError(f"is {kind}; expected JSON", path=path, place=place) from None
         where = place or f"line {error.lineno}, column {error.colno}"
         raise FormatError(_explain(data, error), path=path, place=where) from None
+    return _loads_slowly(data, path=path, place=place) if _NEGATIVE_ZERO.search(data) else value
 
 
 def _explain(data: bytes, error: json.JSONDecodeError) -> str:
@@ -65,7 +68,9 @@ def _explain(data: bytes, error: json.JSONDecodeError) -> str:
     return f"not valid JSON ({reason})"
 
 
-def _loads_with_lone_surrogates(data: bytes, *, path: str, place: str) -> object:
+def _loads_slowly(data: bytes, *, path: str, place: str) -> object:
+    """Decode what orjson refuses, lone surrogates, and what it changes: `-0`, which is 0 there."""
+
     def refuse(word: str) -> object:
         raise FormatError(f"{word} is not JSON; write null instead", path=path, place=place)
 
@@ -77,7 +82,9 @@ def _loads_with_lone_surrogates(data: bytes, *, path: str, place: str) -> object
 
 
 def _integer(text: str) -> int | float:
-    """Return a whole number as orjson does: beyond 64 bits it becomes a float."""
+    """Return a whole number as orjson does: beyond 64 bits it becomes a float; so does -0."""
+    if text == "-0":
+        return -0.0
     value = int(text) if len(text) <= _DIGITS_OF_64_BITS else _finite(text)
     return value if -(2**63) <= value < 2**64 else float(value)
 

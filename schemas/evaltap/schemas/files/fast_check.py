@@ -8,13 +8,14 @@ passed to the models, which read every variant and explain every mistake.
 
 import types
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
 from evaltap.schemas.formats.case import EvalCase
 
 Check = Callable[[Any], bool]
+_LARGE: Final = 1e100
 
 
 def is_case_data(data: object) -> bool:
@@ -76,8 +77,8 @@ def _check(annotation: object) -> Check:
 
 
 def _plain_check(annotation: object) -> Check:
-    if annotation is float:
-        return lambda value: type(value) is float or type(value) is int
+    if annotation is float:  # the models explain a number that is beyond every calendar
+        return lambda value: (type(value) is float and abs(value) < _LARGE) or type(value) is int
     if annotation in (str, int, bool):
         return lambda value: type(value) is annotation
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):

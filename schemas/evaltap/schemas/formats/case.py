@@ -127,6 +127,15 @@ class ToolMock(WireModel):
     expected: list[MockedTool] = []
 
 
+class TurnFeedback(WireModel):
+    """What a user said about a turn: thumbs up or down, a score on the scale of `name`, words."""
+
+    name: str = ""
+    positive: Annotated[bool | None, Keep] = None
+    score: Annotated[float | None, Keep] = None
+    comment: str = ""
+
+
 class Invocation(WireModel):
     """A turn: the user's message, what the agent did, its final answer."""
 
@@ -147,6 +156,7 @@ class Invocation(WireModel):
     """In an expected turn: alternative turns that are equally good."""
     state: FreeObject = {}
     """The session's state after the turn."""
+    feedback: list[TurnFeedback] = []
 
 
 class SessionInput(WireModel):

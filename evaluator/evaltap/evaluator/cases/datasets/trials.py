@@ -44,13 +44,22 @@ class _Turn(msgspec.Struct):
     userContent: Any = None
 
 
+class _Session(msgspec.Struct):
+    appName: str | None = None
+
+
+class _Source(msgspec.Struct):
+    run: str | None = None
+    version: str | None = None
+
+
 class _Outline(msgspec.Struct):
     """The identity of a case, and its input."""
 
     evalSetId: str = ""
     evalId: str = ""
-    sessionInput: dict[str, Any] | None = None
-    source: dict[str, Any] | None = None
+    sessionInput: _Session | None = None
+    source: _Source | None = None
     conversation: list[_Turn] | None = None
     actualConversation: list[_Turn] | None = None
 

@@ -401,7 +401,7 @@ def _usage_change(
 
 
 def _mean_log(values: Iterable[float | None]) -> float | None:
-    known = [math.log(value) for value in values if value]
+    known = [math.log(value) for value in values if value and value > 0]
     return fmean(known) if known else None
 
 

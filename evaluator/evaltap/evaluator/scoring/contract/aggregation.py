@@ -20,6 +20,17 @@ def status_of(score: float, threshold: float) -> Status:
     return Status.PASSED if score >= threshold else Status.FAILED
 
 
+def mean(values: Sequence[float]) -> float:
+    """Return the mean, adding from left to right as tRPC-Agent-Go does; there must be at least one value.
+
+    From Python 3.12 on, `sum` compensates for rounding, so that verdicts at a threshold would depend on it.
+    """
+    total = 0.0
+    for value in values:
+        total += value
+    return total / len(values)
+
+
 def majority(votes: Sequence[Vote], threshold: float) -> Vote:
     """Return the vote that represents all samples of a turn.
 
@@ -47,13 +58,13 @@ def mean_vote(votes: Sequence[Vote], threshold: float) -> Vote:
     scored = [vote for vote in votes if vote.score is not None]
     if not scored:
         return votes[0]
-    score = sum(vote.score or 0.0 for vote in scored) / len(scored)
+    score = mean([vote.score or 0.0 for vote in scored])
     rows: dict[str, list[RubricVerdict]] = {}
     for vote in scored:
         for row in vote.rubric_scores:
             rows.setdefault(row.id, []).append(row)
     means = tuple(
-        RubricVerdict(name, sum(row.score for row in same) / len(same), same[0].reason)
+        RubricVerdict(name, mean([row.score for row in same]), same[0].reason)
         for name, same in rows.items()
     )
     reason = "\n".join(dict.fromkeys(vote.reason for vote in scored))

@@ -6,6 +6,7 @@ reasons.  Metrics that do so in the same way share the result for each turn (`Co
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from statistics import fmean
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -88,7 +89,7 @@ class AgainstReferences(TurnEvaluator):
         criterion = criterion_of(metric)
         self._measure = measure
         self._fields = fields
-        self._combine = min if all_or_nothing else _mean
+        self._combine = min if all_or_nothing else fmean
         self._with_diff = with_diff
         self._of_shape = with_diff and not reads_values
         self._same_is_perfect = same_is_perfect
@@ -364,7 +365,3 @@ def _joined(joint: str, *texts: str) -> str:
 
 def _rank(score: float | None) -> float:
     return -1.0 if score is None else score
-
-
-def _mean(scores: Sequence[float]) -> float:
-    return sum(scores) / len(scores)

@@ -13,7 +13,7 @@ from evaltap.evaluator.scoring.contract.context import RubricVerdict
 from evaltap.evaluator.scoring.contract.errors import MetricError
 from evaltap.evaluator.scoring.contract.turn_evaluator import Finding, TurnEvaluator
 from evaltap.evaluator.scoring.criteria.calls.attempts import calls_of, check_attempts, select
-from evaltap.evaluator.scoring.criteria.calls.pairs import CallSimilarity
+from evaltap.evaluator.scoring.criteria.calls.pairs import NO_NAME, CallSimilarity
 from evaltap.evaluator.scoring.criteria.calls.patterns import find_loop, identities, recoveries
 from evaltap.evaluator.scoring.evaluators.against_references import criterion_of, positive
 from evaltap.schemas.formats.metric import EvalMetric
@@ -100,7 +100,7 @@ def single_tool_use(metric: EvalMetric) -> CallsEvaluator:
         missing = [name for name in names if name not in called]
         rows = tuple(RubricVerdict(name, float(name in called), "") for name in names)
         reason = f"not called: {', '.join(missing)}" if missing else ""
-        return Finding(1 - len(missing) / len(names), reason, rows)
+        return Finding((len(names) - len(missing)) / len(names), reason, rows)
 
     return CallsEvaluator(
         "trajectory_single_tool_use", metric, measure, needs=_NAME, attempts="successful"
@@ -157,10 +157,12 @@ def error_recovery(metric: EvalMetric) -> CallsEvaluator:
         if not found:
             return Finding(None, "no call failed")
         open_ones = [
-            f"{calls[place].get('name')} (call {place + 1})" for place, at in found if at < 0
+            f"{calls[place].get('name') or NO_NAME} (call {place + 1})"
+            for place, at in found
+            if at < 0
         ]
         reason = f"not made up for: {', '.join(open_ones)}" if open_ones else ""
-        return Finding(1 - len(open_ones) / len(found), reason)
+        return Finding((len(found) - len(open_ones)) / len(found), reason)
 
     return CallsEvaluator(
         "trajectory_error_recovery", metric, measure, needs=(*_CALL, "tools.error")

@@ -65,7 +65,7 @@ class KeywordCoverage(TurnEvaluator):
             return MissingEvidence(keywords)
         body = self._searched(text)
         missing = [word for word in keywords if self._searched(word) not in body]
-        score = 1 - len(missing) / len(keywords)
+        score = (len(keywords) - len(missing)) / len(keywords)
         return score, f"missing: {', '.join(map(repr, missing))}" if missing else ""
 
     def _keywords(self, expected: Turn, case: Case) -> list[str] | str:

@@ -4,6 +4,7 @@ Each public function and class here is the factory of one evaluator.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import isclose
 from typing import Any, Final
 
 from evaltap.evaluator.cases.costs import cost_of
@@ -57,7 +58,7 @@ class Within(TurnEvaluator):
         return [self._verdict([turn]) for turn in turns]
 
     def _verdict(self, turns: Sequence[Case]) -> TurnResult:
-        exceeded = []
+        exceeded, unknown = [], ""
         for bound in self._bounds:
             amounts = [bound.amount(turn.get("telemetry") or {}) for turn in turns]
             known = [amount for amount in amounts if amount is not None]
@@ -65,12 +66,14 @@ class Within(TurnEvaluator):
             if total == _NEVER:
                 failure = run_failure(turns[amounts.index(_NEVER)], message=False)
                 exceeded.append(f"{failure}; it did not complete")
-            elif total > bound.limit:
+            elif total > bound.limit and not isclose(total, bound.limit):
                 exceeded.append(
                     f"{bound.title} {total:.6g}{bound.unit}, at most {bound.limit:.6g}{bound.unit}"
                 )
             elif len(known) < len(amounts):
-                return MissingEvidence(f"{bound.title} was not recorded")
+                unknown = unknown or f"{bound.title} was not recorded"
+        if unknown and not exceeded:
+            return MissingEvidence(unknown)
         return float(not exceeded), "; ".join(exceeded)
 
 

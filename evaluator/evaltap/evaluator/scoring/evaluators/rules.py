@@ -3,6 +3,8 @@
 It needs neither a reference nor a judge, so it suits recorded traffic without labels.
 """
 
+from statistics import fmean
+
 from evaltap.evaluator.cases.turn import Case, Turn
 from evaltap.evaluator.scoring.contract.turn_evaluator import (
     Finding,
@@ -29,7 +31,7 @@ class Rules(TurnEvaluator):
         self._target = text_at(criterion.target, "rules.target")
         self.needs = self._target.needs
         self._rules = compile_rules(criterion.rules)
-        self._weight = sum(rule.weight for rule in self._rules)
+        self._weights = [rule.weight for rule in self._rules]
 
     def score(self, turn: Turn, expected: Turn, case: Case) -> Finding | MissingEvidence:
         """Return the weighted mean of the rules' scores."""
@@ -37,7 +39,6 @@ class Rules(TurnEvaluator):
         if isinstance(text, MissingEvidence):
             return text
         verdicts = tuple(rule.verdict(text) for rule in self._rules)
-        weighed = zip(verdicts, self._rules, strict=True)
-        score = sum(verdict.score * rule.weight for verdict, rule in weighed) / self._weight
+        score = fmean([verdict.score for verdict in verdicts], self._weights)
         broken = [f"{verdict.id}: {verdict.reason}" for verdict in verdicts if verdict.score < 1]
         return Finding(score, "; ".join(broken), verdicts)

@@ -64,7 +64,7 @@ def sentiment(metric: EvalMetric) -> TextEvaluator:
 def toxic_words(metric: EvalMetric) -> TextEvaluator:
     """`toxic_words`: 1 if the text contains none of the listed words, otherwise 0."""
     criterion = require(metric, lambda given: given.toxic_words, "toxicWords", closed=True)
-    words = [word.strip() for word in criterion.values if word.strip()]
+    words = [" ".join(word.split()) for word in criterion.values if word.strip()]
     if not words and not criterion.languages:
         raise MetricError("toxicWords has neither values nor languages; give at least one")
     border = "" if criterion.partial else r"(?<!\w)(?:{})(?!\w)"
@@ -74,7 +74,8 @@ def toxic_words(metric: EvalMetric) -> TextEvaluator:
     listed = _listed_words(criterion.languages, criterion.allowed) if criterion.languages else None
 
     def find(text: str) -> Finding:
-        found = {match[0] for match in pattern.finditer(text)} if words else set()
+        plain = " ".join(text.split())
+        found = {match[0] for match in pattern.finditer(plain)} if words else set()
         if not criterion.case_sensitive:
             found = {word.lower() for word in found}
         if listed is not None:

@@ -1,6 +1,7 @@
 """`tool_use`: the share of requirements on tool calls that a turn meets, without a reference."""
 
 from collections.abc import Callable, Sequence
+from statistics import fmean
 
 from evaltap.evaluator.cases.outline import AnyCall
 from evaltap.evaluator.cases.turn import Case, Turn
@@ -58,7 +59,7 @@ class ToolUseChecks(TurnEvaluator):
             named = {tool.name for tool in self._tools}
             others = sorted({call.get("name") or "" for call in calls} - named)
             rows.append(RubricVerdict("no others", float(not others), ", ".join(others)))
-        score = sum(row.score for row in rows) / len(rows)
+        score = fmean(row.score for row in rows)
         reason = "; ".join(f"{row.id}: {row.reason}" for row in rows if row.score < 1)
         return Finding(score, reason, tuple(rows))
 

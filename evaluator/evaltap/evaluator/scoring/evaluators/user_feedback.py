@@ -39,7 +39,7 @@ class UserFeedback(TurnEvaluator):
             return MissingEvidence(f"no feedback{kind} was given on this turn")
         bad = [one for one, good in verdicts if not good]
         comments = [comment for one in bad if (comment := one.get("comment"))]
-        return 1 - len(bad) / len(verdicts), "; ".join(comments)
+        return (len(verdicts) - len(bad)) / len(verdicts), "; ".join(comments)
 
     def _good(self, feedback: Mapping[str, Any]) -> bool | None:
         """Return whether a piece of feedback is positive; None if it does not say."""

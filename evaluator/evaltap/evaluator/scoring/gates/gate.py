@@ -8,6 +8,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from statistics import mean
 from typing import Final, Literal
 
 from msgspec import structs
@@ -288,7 +289,7 @@ def _of_row(
     """Return a dimension from its rows in the judge's answers; one dimension has the votes, which cost."""
     rows = [row for turn in outcome.turns for row in turn.rubric_scores if row.id == name]
     graded = outcome.score is not None and bool(rows)
-    score = sum(row.score for row in rows) / len(rows) if graded else None
+    score = mean(row.score for row in rows) if graded else None
     status, score = dimension_verdict(threshold, [(outcome.status, score)])
     reasons = [row.reason for row in rows if row.reason] if graded else [outcome.reason]
     turns = outcome.turns if billed else ()
@@ -449,7 +450,7 @@ def dimension_verdict(
         return Status.CRASHED, None
     if len(scores) < len(members):
         return (Status.ERROR if Status.ERROR in found else Status.NOT_EVALUATED), None
-    score = sum(scores) / len(scores)
+    score = mean(scores)  # exact: 0.7 three times is 0.7
     return (Status.PASSED if threshold is None or score >= threshold else Status.FAILED), score
 
 

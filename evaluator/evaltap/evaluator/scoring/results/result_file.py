@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from evaltap.evaluator.cases.identity import CaseIdentity
+from evaltap.evaluator.scoring.contract.aggregation import mean
 from evaltap.evaluator.scoring.evaluate import case_result
 from evaltap.evaluator.scoring.scorer import CaseScore
 from evaltap.schemas.errors import InputError
@@ -209,16 +210,11 @@ def _metric_summaries(rows: Iterable[EvalMetricResult]) -> list[MetricSummary]:
 
 def _metric_summary(name: str, average: _Average) -> MetricSummary:
     overall_status(average.statuses)
-    total = 0.0
-    for (
-        score
-    ) in average.scores:  # left to right, as the peer adds: `sum` compensates from Python 3.12
-        total += score
-    mean = total / len(average.scores) if average.scores else 0.0
-    status = PASSED if mean >= average.threshold else FAILED
+    score = mean(average.scores) if average.scores else 0.0
+    status = PASSED if score >= average.threshold else FAILED
     return MetricSummary(
         metric_name=name,
-        average_score=mean,
+        average_score=score,
         eval_status=status if average.scores else NOT_EVALUATED,
         threshold=average.threshold,
         status_counts=_counts(average.statuses),

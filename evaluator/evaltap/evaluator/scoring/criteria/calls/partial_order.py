@@ -6,6 +6,7 @@ the set of nodes that are already used.
 """
 
 from collections.abc import Sequence
+from statistics import fmean
 from typing import Any, Final, NamedTuple
 
 from evaltap.evaluator.cases.outline import AnyCall
@@ -57,9 +58,14 @@ def read_nodes(calls: Sequence[AnyCall]) -> list[Node]:
             before |= places[name]
         direct.append(before)
     closed = _closure(direct)
+    groups = [str(call.get("alternative") or "") for call in calls]
+    # A group may be left out only if each of its calls may.
+    needed = {
+        one for one, call in zip(groups, calls, strict=True) if one and not call.get("optional")
+    }
     return [
-        Node(frozenset(before), bool(call.get("optional")), str(call.get("alternative") or ""))
-        for before, call in zip(closed, calls, strict=True)
+        Node(frozenset(before), bool(call.get("optional")) and group not in needed, group)
+        for before, group, call in zip(closed, groups, calls, strict=True)
     ]
 
 
@@ -96,7 +102,7 @@ def share_matched(nodes: Sequence[Node], weights: Rows, chosen: Sequence[int]) -
             score = weights[place][chosen[place]] if chosen[place] >= 0 else 0.0
             slot = node.group or place
             scores[slot] = max(scores.get(slot, 0.0), score)
-    return sum(scores.values()) / len(scores) if scores else 1.0
+    return fmean(scores.values()) if scores else 1.0
 
 
 def _closure(direct: list[set[int]]) -> list[set[int]]:

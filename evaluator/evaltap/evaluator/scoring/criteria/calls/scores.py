@@ -5,6 +5,8 @@ If both sides are empty, every score is 1; if only one side is empty, precision,
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from math import fsum
+from statistics import fmean
 from typing import Final, NamedTuple
 
 from evaltap.evaluator.cases.outline import AnyCall
@@ -57,8 +59,8 @@ def _edited(shape: Shape, costs: Costs, substitute: float) -> Finding:
         [substitute if score == OTHER_TOOL else 1.0 - score for score in row] for row in shape.table
     ]
     script = edit_script(steps, width, costs)
-    cost = sum(edit.cost for edit in script)
-    return Finding(max(0.0, 1 - cost / longer) if longer else 1.0, _described(script, shape))
+    cost = fsum(edit.cost for edit in script)
+    return Finding(max(0.0, (longer - cost) / longer) if longer else 1.0, _described(script, shape))
 
 
 def _described(script: Sequence[Edit], shape: Shape) -> str:
@@ -100,11 +102,11 @@ def _scores_by_tool(scores: Iterable[tuple[Name, float]]) -> Finding:
     if not by_tool:
         return Finding(None, "no expected tool was called")
     rows = [
-        RubricVerdict(name, sum(tool) / len(tool), counted(len(tool), "call"))
+        RubricVerdict(name, fmean(tool), counted(len(tool), "call"))
         for name, tool in sorted(by_tool.items())
     ]
     every = [score for tool in by_tool.values() for score in tool]
-    return Finding(sum(every) / len(every), "", tuple(rows))
+    return Finding(fmean(every), "", tuple(rows))
 
 
 def result_score(pairs: CallPairs, results: Similarity, *, ordered: bool) -> Finding:
@@ -133,7 +135,7 @@ def result_score(pairs: CallPairs, results: Similarity, *, ordered: bool) -> Fin
     if not scores:
         return Finding(None, "the expected calls state no results")
     reason = "results differ: " + ", ".join(differing) if differing else ""
-    return Finding(sum(scores) / len(scores), reason)
+    return Finding(fmean(scores), reason)
 
 
 def _same_results(one: AnyCall, other: AnyCall) -> bool:

@@ -5,6 +5,7 @@ Most turns have one of few shapes, so what follows from a shape is computed once
 
 from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache
+from math import fsum
 from typing import Any, Final, Generic, TypeAlias, TypeVar, TypeVarTuple, Unpack
 
 from evaltap.evaluator.scoring.criteria.calls.alignment import align
@@ -86,12 +87,12 @@ class Shape:
     @Once
     def assigned_total(self) -> float:
         """The greatest total similarity, in any order."""
-        return sum(self.scores(self.assigned))
+        return fsum(self.scores(self.assigned))
 
     @Once
     def aligned_total(self) -> float:
         """The greatest total similarity, in order."""
-        return sum(self.scores(self.aligned))
+        return fsum(self.scores(self.aligned))
 
     @Once
     def covers(self) -> bool:

@@ -31,10 +31,10 @@ def compile_json(criterion: JsonCriterion, names: Names | None = None) -> JsonCh
     """Return the check for a JSON criterion; raise MetricError for a comparison that `names` lacks."""
     if criterion.ignore:
         return _matches
-    if criterion.compare_name:
-        return _on_texts(named(names, "json", criterion.compare_name))
     if criterion.only_tree and criterion.ignore_tree:
         return _always("onlyTree and ignoreTree cannot both be set; keep one of them")
+    if criterion.compare_name:
+        return _on_texts(named(names, "json", criterion.compare_name))
     validate = _compile_validation(criterion)
     compare = _compile_comparison(criterion)
     if validate is None:

@@ -37,7 +37,8 @@ def dice(one: str, other: str) -> float:
 
 def levenshtein(one: str, other: str) -> float:
     """Return 1 - edit distance / length of the longer text."""
-    return 1.0 if one == other else 1.0 - edit_distance(one, other) / max(len(one), len(other))
+    longer = max(len(one), len(other))
+    return 1.0 if one == other else (longer - edit_distance(one, other)) / longer
 
 
 def jaro_winkler(one: str, other: str) -> float:

@@ -45,11 +45,11 @@ def accepts_itself(criterion: TextCriterion | None) -> bool:
 
 
 def is_exact(criterion: TextCriterion | None) -> bool:
-    """Return whether different texts never match, so that the other parts need not be compared."""
+    """Return whether two texts match if they are equal, and only then."""
     return (
         criterion is not None
         and not criterion.ignore
-        and not criterion.compare_name
+        and accepts_itself(criterion)
         and not criterion.case_insensitive
         and criterion.match_strategy in ("", "exact")
     )

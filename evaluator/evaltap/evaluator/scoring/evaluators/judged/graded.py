@@ -1,6 +1,7 @@
 """`llm_criteria`: criteria that a judge grades on scales, normalised and weighted into one score."""
 
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Final, Unpack
 
 import orjson
@@ -86,8 +87,10 @@ def read_grades(text: str, criteria: Sequence[CompiledCriterion]) -> Verdict:
         )
     rows = [_row(grades[criterion.id], criterion) for criterion in criteria]
     scored = [pair for pair in zip(rows, criteria, strict=True) if pair[1].scale.scored]
-    total = sum(criterion.weight for _, criterion in scored)
-    score = sum(row.score * criterion.weight for row, criterion in scored) / total
+    # Exact, so that equal grades have the mean that a threshold names.
+    weights = [Fraction(criterion.weight) for _, criterion in scored]
+    weighed = zip(scored, weights, strict=True)
+    score = float(sum(Fraction(row.score) * weight for (row, _), weight in weighed) / sum(weights))
     reason = "\n".join(f"{row.id}: {row.reason}" for row in rows)
     return Verdict(score, reason, tuple(row for row, _ in scored), score)
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection
 from typing import Final
 
+from evaltap.evaluator.scoring.contract.aggregation import mean
 from evaltap.evaluator.scoring.contract.context import RubricVerdict
 from evaltap.evaluator.scoring.contract.judge import JudgeInvalid
 from evaltap.evaluator.scoring.evaluators.judged.answer_text import (
@@ -41,7 +42,7 @@ def read_rubric_answer(text: str, ids: Collection[str]) -> tuple[RubricVerdict, 
 
 def mean_score(verdicts: Collection[RubricVerdict]) -> float:
     """Return the mean of the verdicts' scores; there must be at least one."""
-    return sum(verdict.score for verdict in verdicts) / len(verdicts)
+    return mean([verdict.score for verdict in verdicts])
 
 
 def _read_rows(document: Json) -> list[RubricVerdict]:
