@@ -170,6 +170,22 @@ def test_a_case_was_kept_with_the_largest_probability_of_its_turns(
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("probability", [1e-320, -0.5, 1.5])
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_turn_whose_probability_cannot_be_one_is_a_dead_letter(
+    store: Store, probability: float, whole: bool
+) -> None:
+    """As the weight of a turn, it would spoil all estimates."""
+    more = {"x": [[1e300]]} if whole else {}  # which takes the way of odd records
+    source = {"inclusionProbability": probability, **more}
+
+    counts = Lander(store).land(batch(make_records([make_case(source=source)])))
+
+    assert (counts.turns, counts.dead_letters) == (0, 1)
+    ((detail,),) = store.rows("SELECT detail FROM dead_letters")
+    assert f"inclusionProbability is {probability:g}; expected at least 1e-09" in detail
+
+
 def test_turns_that_arrive_together_make_one_revision(store: Store) -> None:
     Lander(store).land(batch(make_records([make_case(turns=[make_turn(f"t-{i}")]) for i in "123"])))
 

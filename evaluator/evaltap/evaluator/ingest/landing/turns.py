@@ -20,6 +20,8 @@ from evaltap.schemas.formats.case import ErrorInfo, Telemetry
 LARGEST_WHOLE: Final = (1 << 63) - 1
 LARGEST_REVISION: Final = 100_000
 """Far beyond any real turn; the sum over a case's turns must fit its column."""
+LEAST_PROBABILITY: Final = 1e-9
+"""A turn that was kept by a smaller chance would outweigh all traffic, or overflow."""
 
 
 class TurnOrigin(Struct, frozen=True, gc=False):
@@ -87,7 +89,7 @@ def landed_turn(origin: TurnOrigin, case: CaseFields, turn: Any, line: bytes | N
         None,
         None,
         source.samplingReason,
-        source.inclusionProbability,
+        _probability(source.inclusionProbability),
         source.agentName or next(iter(telemetry.agents or ()), None),
         source.version,
         source.environment,
@@ -154,6 +156,15 @@ def _checked(value: int, largest: int) -> int:
 
 def _whole(value: int | None) -> int | None:
     return None if value is None else _checked(value, LARGEST_WHOLE)
+
+
+def _probability(value: float | None) -> float | None:
+    """Return an inclusion probability, of which 0 weighs nothing; raise ValueError if it cannot be one."""
+    if value is None or value == 0 or LEAST_PROBABILITY <= value <= 1:
+        return value
+    raise ValueError(
+        f"inclusionProbability is {value:g}; expected at least {LEAST_PROBABILITY:g}, at most 1"
+    )
 
 
 def _time(seconds: float | None) -> datetime | None:
