@@ -1,18 +1,21 @@
 """The tool calls of a recorded turn, as answers for the same calls when the turn is run again."""
 
-import builtins
 import json
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, cast
 
 from evaltap.recorder.answering import RecordedError
+from evaltap.recorder.copying import freeze, readable, thaw
 from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.formats.model import Json
 
 _LOST: Final = {"missing": "not recorded", "truncated": "cut", "redacted": "redacted"}
 
+_LONGEST: Final = 16 * 1024 * 1024
+"""Bytes of arguments."""
 _HANDS_OVER: Final = "transfer_to_"
 """How Google ADK, the OpenAI Agents SDK and LangGraph name what only hands over to another agent."""
 
@@ -82,12 +85,18 @@ def _message(error: Mapping[str, Any]) -> str:
 
 
 def arguments_of(given: object) -> Json:
-    """Return arguments as they are compared: none are an empty object, and JSON in a text is read."""
+    """Return arguments as they are compared: none are an empty object, JSON in a text is read, and what is
+    not JSON becomes what the recorder makes of it.
+    """
+    if isinstance(given, str):
+        given = json_or_text(given) if given.strip() else None
     if given is None:
         return {}
-    if isinstance(given, str):
-        return json_or_text(given) if given.strip() else {}
-    return json.loads(json.dumps(given, default=str))
+    frozen, was_cut = freeze(given, _LONGEST)
+    if was_cut:  # its end counts all the same
+        with suppress(TypeError, ValueError, RecursionError):
+            return readable(json.loads(json.dumps(given, default=str)))
+    return thaw(frozen)
 
 
 def json_or_text(text: str) -> Json:
@@ -103,19 +112,22 @@ def _no_json(constant: str) -> NoReturn:
 
 
 def failure_of(call: RecordedCall) -> RecordedError:
-    """Return the exception with which a call failed: named as it was and, if that is one of Python's own,
-    caught by the same handlers.
+    """Return the exception with which a call failed, with its name and text; where its class is known here,
+    what caught it then catches it again.
     """
     module, _, name = call.error_type.rpartition(".")
-    known = getattr(builtins, name, None)
-    bases: list[tuple[type[Exception], ...]] = [(RecordedError,)]
-    if isinstance(known, type) and issubclass(known, Exception):
-        bases.insert(0, (RecordedError, known))
-    for some in bases:
-        with suppress(TypeError):  # some of Python's exceptions want other arguments
-            named = {"__module__": module or "builtins"}
-            return cast(RecordedError, type(name or "RecordedError", some, named)(call.error))
-    return RecordedError(call.error)
+    module, text = module or "builtins", call.error
+    known = getattr(sys.modules.get(module), name, None)
+    named: dict[str, Any] = {"__module__": module}
+    plain = named | {"__init__": Exception.__init__, "__str__": Exception.__str__}
+    for kept in (named, plain):
+        if not (isinstance(known, type) and issubclass(known, Exception)):
+            break
+        with suppress(Exception):  # a class may want other arguments, and runs foreign code
+            failure = cast(RecordedError, type(name, (RecordedError, known), kept)(text))
+            if str(failure) == text:
+                return failure
+    return cast(RecordedError, type(name or "RecordedError", (RecordedError,), named)(text))
 
 
 def names(recordings: Iterable[Recording]) -> list[str]:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from difflib import SequenceMatcher
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
@@ -24,6 +24,9 @@ from evaltap.recorder.answering import RUN, ToolMiss
 from evaltap.schemas.errors import EvaltapError
 from evaltap.schemas.formats.metric import JsonCriterion
 from evaltap.schemas.formats.model import Json
+
+_COMPARED: Final = 1_000
+"""Characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,11 +214,10 @@ class Tape:
         if self._policy.match == "order":
             left = [one for one in self._left[:1] if one.name == recorded]
         for call in left:
-            if call.problem:
-                if len(left) == 1 or self._policy.match != "args":
-                    return None, call.problem
-                continue
-            if self._policy.match == "fifo" or self._equal(name, arguments, call.arguments):
+            is_it = self._policy.match == "fifo" or self._equal(name, arguments, call.arguments)
+            if call.problem and (is_it or len(left) == 1 or self._policy.match == "order"):
+                return None, call.problem
+            if is_it and not call.problem:
                 self._take(call)
                 return call, ""
         return None, self._why(recorded, arguments, left)
@@ -290,8 +292,11 @@ class Tape:
 
 
 def likeness(one: Json, other: Json) -> float:
-    """Return how much two arguments resemble each other, from 0 to 1: the share of common text."""
-    return SequenceMatcher(None, _text(one), _text(other), autojunk=False).ratio()
+    """Return how much two arguments resemble each other, from 0 to 1: the share of common text at their
+    beginning, since its computation takes the square of the length.
+    """
+    texts = (_text(value)[:_COMPARED] for value in (one, other))
+    return SequenceMatcher(None, *texts, autojunk=False).ratio()
 
 
 def _text(value: Json) -> str:
