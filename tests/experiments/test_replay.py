@@ -55,6 +55,10 @@ skips = agent(ask=False)
 
 def crashes(messages, turn):
     raise LookupError("broken")
+
+
+def does_not_start():
+    raise LookupError("broken")
 """
 SESSIONS = 60
 
@@ -195,16 +199,18 @@ def test_after_other_calls_the_next_user_message_is_off_script(evaltap: Evaltap)
 
 
 @pytest.mark.slow
-def test_a_crash_of_the_agent_is_a_failure_and_no_fork(evaltap: Evaltap) -> None:
+@pytest.mark.parametrize("agent", ["crashes", "does_not_start"])
+def test_a_crash_of_the_agent_is_a_failure_and_no_fork(evaltap: Evaltap, agent: str) -> None:
     record()
     land(evaltap)
 
-    code, found, _ = replay(evaltap, "crashes")
+    code, found, _ = replay(evaltap, agent)
 
     assert code == 1
     metric = found["metrics"]["run_succeeded"]
     assert metric["bounds"][0] == 0.0
     assert metric["new"]["rate"] == 0.0
+    assert len(metric["newly_failing"]) == SESSIONS
     assert found["off_script"] == 30
     assert found["forks"] == []
 

@@ -85,6 +85,8 @@ def test_agents_may_be_async_made_by_a_factory_or_fork(evaltap: Evaltap, agent: 
         ("half_exits", "raised SystemExit: enough"),
         ("half_hangs", "did not answer within 1 s"),
         ("half_kills_its_process", "was killed by SIGKILL"),
+        ("half_blocks", "blocked the event loop"),
+        ("half_gives_up", "GivesUp: for good"),
     ],
 )
 def test_what_an_agent_does_wrong_is_one_crashed_run_with_its_reason(
@@ -98,6 +100,16 @@ def test_what_an_agent_does_wrong_is_one_crashed_run_with_its_reason(
     assert reason in by_id["sum"]["reasons"][0]
     assert (by_id["sum"]["passed"], by_id["product"]["passed"]) == (0, 1)
     assert [one["pass_rate"] for one in found["metrics"]] == [0.5, 0.5], "a crash has not passed"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("when", ["start", "end"])
+def test_an_agent_that_does_not_start_or_end_holds_up_nobody(evaltap: Evaltap, when: str) -> None:
+    code, found, _ = run(evaltap, f"agents:WillNot{when.title()}", "--turn-seconds", "1")
+
+    assert code == 1
+    assert found["units"]["crashed"] == 2
+    assert f"did not {when} within 1 s" in found["cases"][0]["reasons"][0]
 
 
 def test_two_answers_are_none(evaltap: Evaltap) -> None:

@@ -393,7 +393,8 @@ class Experiment:
             self.progress.spent_usd += judged_usd(self._store, ready)
         rows = []
         for key, row in ready.items():
-            crashed = "crashed" in verdicts[key].values() or (not self._metrics and row.reason)
+            # An agent may have answered, and failed or hung all the same when it was to end.
+            crashed = row.reason or "crashed" in verdicts[key].values()
             state: UnitState = "forked" if row.missed else "crashed" if crashed else "scored"
             reason = None if state == "scored" else row.reason
             rows.append(row._replace(state=state, reason=reason))

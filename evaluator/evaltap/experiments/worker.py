@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from typing import Any, BinaryIO, Final, Literal, TypeAlias
 
@@ -212,7 +212,7 @@ class Worker:
             return "invalid", str(error)
         except ToolMiss as miss:
             return "missed", str(miss)
-        except (Exception, asyncio.CancelledError, SystemExit, KeyboardInterrupt) as error:
+        except BaseException as error:  # of the agent, whatever it is
             # What the agent or its framework made of a miss is its words for it.
             if tape is not None and tape.missed:
                 return "missed", str(tape.missed[0])
@@ -226,19 +226,33 @@ class Worker:
         self, conversation: Conversation, dialogue: Dialogue, tape: Tape | None
     ) -> None:
         answer: str | None = ""
-        async with self._agent.session(conversation.unit) as session:
-            while (user := await dialogue.next(answer or "")) is not None:
-                asked = conversation.ask(user)
-                if tape is not None:
-                    tape.begin()
-                await self._pace.turn()
-                answer = await self._answer(session, asked)
-                self._pace.succeeded()
-                if tape is not None:
-                    tape.end()
-                conversation.answered(answer)
-                if tape is not None and tape.has_left:
-                    return
+        clock = asyncio.get_running_loop().time
+        limit = asyncio.timeout(self._turn_seconds)
+        try:
+            async with limit, self._agent.session(conversation.unit) as session:
+                limit.reschedule(None)  # each turn has its own
+                try:
+                    while (user := await dialogue.next(answer or "")) is not None:
+                        asked = conversation.ask(user)
+                        if tape is not None:
+                            tape.begin()
+                        await self._pace.turn()
+                        answer = await self._answer(session, asked)
+                        self._pace.succeeded()
+                        if tape is not None:
+                            tape.end()
+                        conversation.answered(answer)
+                        if tape is not None and tape.has_left:
+                            return
+                finally:
+                    limit.reschedule(clock() + self._turn_seconds)
+        except TimeoutError:
+            if limit.expired():
+                did = "end" if conversation.turns else "start"
+                raise AgentError(
+                    f"the agent did not {did} within {self._turn_seconds:g} s"
+                ) from None
+            raise
 
     def _dialogue(self, unit: Unit) -> Dialogue:
         tape = None
@@ -366,7 +380,9 @@ async def serve(settings: WorkerSettings, read: BinaryIO, write: Callable[..., N
                 say({"end": await worker.run(unit)})
             units.put_nowait(None)  # for the others
 
-        await asyncio.gather(*(run() for _ in range(settings.concurrency)))
+        longest = settings.turn_seconds + CANCEL_SECONDS
+        with _watched(longest, lambda: _end_orphaned(recorder)):
+            await asyncio.gather(*(run() for _ in range(settings.concurrency)))
         await asyncio.sleep(0)  # what was said last is written
     finally:
         partners.close()
@@ -413,6 +429,28 @@ def _together(write: Callable[..., None]) -> Callable[[dict[str, Any]], None]:
         waiting.append(message)
 
     return say
+
+
+@contextmanager
+def _watched(seconds: float, end: Callable[[], None]) -> Iterator[None]:
+    """Call `end` when the event loop stands still: an async agent that blocks it holds up all other units,
+    and no time limit is looked at.
+    """
+    loop, is_over = asyncio.get_running_loop(), threading.Event()
+
+    def watch() -> None:
+        while not is_over.wait(min(1.0, seconds)):
+            runs = threading.Event()
+            loop.call_soon_threadsafe(runs.set)
+            if not runs.wait(seconds) and not is_over.is_set():
+                print(f"the agent blocked the event loop for {seconds:g} s", file=sys.stderr)
+                end()
+
+    threading.Thread(target=watch, name="evaltap-watch", daemon=True).start()
+    try:
+        yield
+    finally:
+        is_over.set()
 
 
 def _end_orphaned(recorder: Recorder) -> None:

@@ -185,9 +185,9 @@ def _turn(
 
 
 def _new(fate: TurnFate, seen: Mapping[str, bool], metric: str | None) -> bool | None:
-    if not fate.is_faithful:
-        return None
-    return True if metric is None else seen.get(metric)
+    if metric is None:
+        return fate.is_faithful or None
+    return fate.verdict(seen.get(metric))
 
 
 def result_of(
