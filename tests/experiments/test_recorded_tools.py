@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from evaltap.evaluator.store.database import Store
+from evaltap.recorder.privacy.pseudonyms import derived_key
+from evaltap.recorder.privacy.redactor import PatternRedactor
 from support.builders.commands import Evaltap
 from support.worlds.recorded_shop import call, order, recorded, write_shop
 
@@ -53,6 +55,27 @@ def test_the_recorded_agent_gets_every_recorded_result_and_passes_every_metric(
         ("refund", None, "TimeoutError"),
     ]
     assert said_ == ["<email:5345e9>", None], "invented values are pseudonyms again"
+
+
+def test_an_address_that_an_agent_has_of_its_own_matches_its_pseudonym(
+    evaltap: Evaltap, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EVALTAP_REDACTION_KEY", key := "a key of production")
+    own = PatternRedactor(derived_key(key)).value("shop@example.org")
+    sent = call("send", {"sender": own, "to": "<email:5345e9>", "cc": "raw@example.org"}, "sent")
+    cases = [recorded("s-1", ("I am <email:5345e9>", [sent], "Sent."))]
+    (tmp_path / "own.evalset.json").write_text(json.dumps({"evalSetId": "o", "evalCases": cases}))
+    (tmp_path / "mailing.py").write_text(
+        "def answer(messages, turn):\n"
+        "    to = messages[-1]['content'].split()[-1].title()\n"
+        "    given = {'sender': 'Shop@example.org', 'to': to, 'cc': 'raw@example.org'}\n"
+        "    return turn.run_tool('send', given, None).title() + '.'\n"
+    )
+
+    code, out, _ = evaltap("run", "own.evalset.json", "--agent", "mailing:answer", "--metrics",
+                           "metrics.json", "--db", "x.duckdb", "--json")  # fmt: skip
+
+    assert (code, json.loads(out)["mocks"]["hits"]) == (0, 1)
 
 
 def test_a_call_without_a_recorded_result_is_an_invalid_run_with_its_reason(

@@ -2,16 +2,19 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from evaltap.evaluator.store.database import Store
+from evaltap.experiments.pseudonyms import Inventions
 from evaltap.schemas.files.documents import read_result
 from support.builders.commands import Evaltap
 from support.worlds.running_agents import case, write_set
@@ -323,6 +326,45 @@ def test_pseudonyms_reach_the_agent_as_values_and_the_record_as_pseudonyms(
         recorded = store.rows("SELECT user_text, final_text FROM latest_turns")
     assert recorded == [(said, f"user: {said}")]
     assert found["metrics"][1]["pass_rate"] == 1.0
+
+
+def test_a_message_that_no_text_can_hold_is_kept_readable(evaltap: Evaltap) -> None:
+    Path("agents.py").write_text("def odd(messages):\n    raise ValueError('a\\ud800b')\n")
+
+    code, found, _ = run(evaltap, "agents:odd")
+
+    assert code == 1
+    assert found["cases"][0]["reasons"] == ["ValueError: a?b"]
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        str.upper,
+        lambda value: value.replace(" ", ""),
+        lambda value: value.replace("+", "00"),
+        lambda value: value.replace("+44 ", "0").replace(" ", "-"),
+        lambda value: value if "@" in value else " ".join(re.findall(".{1,4}", value)),
+    ],
+)
+def test_an_invented_value_is_known_however_an_agent_writes_it(write: Callable[[str], str]) -> None:
+    said = "<email:5345e9>,<phone:00aa11bb>,<card:00aa11bb>,<iban:00aa11bb>"
+    inventions = Inventions()
+    given = [write(one) for one in inventions.fill(said).split(",")]
+
+    assert ",".join(inventions.restore(given)) == said
+
+
+def test_more_telephone_numbers_than_there_are_for_drama_are_invented_or_left() -> None:
+    inventions = Inventions()
+    said = [f"<phone:{number * 7919:012x}>" for number in range(3_000)]
+
+    given = [inventions.fill(one) for one in said]
+
+    assert len(set(given)) == len(said)
+    assert not any("<" in one for one in given)
+    assert inventions.restore(given) == said
+    assert given == [inventions.fill(one) for one in said]
 
 
 def test_the_peers_quick_start_runs_as_printed(evaltap: Evaltap, tmp_path: Path) -> None:

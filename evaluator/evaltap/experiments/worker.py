@@ -36,10 +36,12 @@ from evaltap.experiments.partners import Partners, User, partners_of
 from evaltap.experiments.pseudonyms import Inventions, restoring
 from evaltap.recorder import Recorder, RecorderConfig, Sink
 from evaltap.recorder.answering import TOOL_ANSWERS, ToolMiss
+from evaltap.recorder.copying import readable
 from evaltap.recorder.delivery.redaction_key import configured_redactor
 from evaltap.recorder.privacy.redactor import Redactor
 from evaltap.schemas.errors import EvaltapError, InputError
 from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.formats.model import Json
 
 _FIRST_PAUSE: Final = 1.0
 
@@ -162,13 +164,13 @@ class Worker:
         self._inventions = inventions or Inventions()
         self._partners = partners or Partners()
         self._redactor = redactor
-        """For the turns of the agent that gives the expected ones."""
+        """For arguments of calls, and the turns of the agent that gives the expected ones."""
 
     async def run(self, unit: Unit) -> UnitEnd:
         """Run the agent on a case, turn by turn, until one fails; never raises what the agent raises."""
         unit = self._inventions.filled(unit)
         began, conversation = time.monotonic(), Conversation(unit)
-        tape, dialogue = _tape(unit, self._policy, self._tools), self._dialogue(unit)
+        tape, dialogue = self._tape(unit), self._dialogue(unit)
         answers = TOOL_ANSWERS.set(tape)
         with self._recorder.run_labels(
             run=unit.run,
@@ -190,10 +192,10 @@ class Worker:
             run=unit.run,
             eval_id=unit.eval_id,
             state=state,
-            reason=self._inventions.restore(reason),
+            reason=readable(self._inventions.restore(reason)),
             turns=conversation.turns,
             seconds=time.monotonic() - began,
-            mocks=None if tape is None else self._inventions.restore(tape.data()),
+            mocks=None if tape is None else readable(self._inventions.restore(tape.data())),
             ended_by=dialogue.ended_by,
             expected=dialogue.expected,
             partners_usd=dialogue.cost_usd,
@@ -258,8 +260,34 @@ class Worker:
         tape = None
         if unit.expects or (unit.scenario or {}).get("driver") == "expected":
             other = replace(unit, mocks=unit.expected_mocks, every_turn=unit.expected_every_turn)
-            tape = _tape(other, self._policy, self._tools)
+            tape = self._tape(other)
         return Dialogue(unit, self._partners, self._turn_seconds, tape, self._redactor)
+
+    def _tape(self, unit: Unit) -> Tape | None:
+        """Return what answers the unit's tool calls; None lets every tool run."""
+        policy = self._policy
+        if policy is None:
+            return None
+        mocks = (*unit.mocks, unit.every_turn)
+        wants = policy.invents or any(mock.prompt for turn in mocks for mock in turn)
+        return Tape(
+            unit.recording,
+            policy,
+            declared=unit.mocks,
+            every_turn=unit.every_turn,
+            invent=inventor(unit.recording) if wants else None,
+            tools=self._tools,
+            pool_from=None if unit.scenario is None else len(unit.turns),
+            redacted=self._redacted,
+        )
+
+    def _redacted(self, arguments: Json) -> Json:
+        """Return a tool's arguments as they are recorded: an agent may have addresses of its own."""
+        given = self._inventions.restore(arguments)
+        if self._redactor is None:
+            return given
+        case = self._redactor({"actualConversation": [{"tools": [{"arguments": given}]}]})
+        return given if case is None else case[0]["actualConversation"][0]["tools"][0]["arguments"]
 
     async def _answer(self, session: AgentSession, asked: Asked) -> str | None:
         """Run one turn within its time; an agent that hangs is cancelled, then abandoned."""
@@ -271,24 +299,6 @@ class Worker:
         done, _ = await asyncio.wait({task}, timeout=CANCEL_SECONDS)
         abandoned = "" if done else ", also when it was cancelled, and was abandoned"
         raise AgentError(f"the agent did not answer within {self._turn_seconds:g} s{abandoned}")
-
-
-def _tape(unit: Unit, policy: MockPolicy | None, tools: Sequence[dict[str, Any]]) -> Tape | None:
-    """Return what answers the unit's tool calls; None lets every tool run."""
-    if policy is None:
-        return None
-    mocks = (*unit.mocks, unit.every_turn)
-    wants = policy.invents or any(mock.prompt for turn in mocks for mock in turn)
-    invent = inventor(unit.recording) if wants else None
-    return Tape(
-        unit.recording,
-        policy,
-        declared=unit.mocks,
-        every_turn=unit.every_turn,
-        invent=invent,
-        tools=tools,
-        pool_from=None if unit.scenario is None else len(unit.turns),
-    )
 
 
 def _said(error: BaseException) -> str:

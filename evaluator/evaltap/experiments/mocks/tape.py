@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from difflib import SequenceMatcher
 from typing import Any, Final
@@ -91,6 +91,7 @@ class Tape:
         invent: Inventor | None = None,
         tools: Sequence[Mapping[str, Any]] = (),
         pool_from: int | None = None,
+        redacted: Callable[[Json], Json] = lambda arguments: arguments,
     ) -> None:
         self.tools = tools
         """All tools of the recordings, for agents that are told which there are."""
@@ -103,6 +104,10 @@ class Tape:
         self._declared, self._every_turn, self._invent = declared, every_turn, invent
         self._mocks: tuple[DeclaredMock, ...] = ()
         self._left: list[RecordedCall] = []
+        self._redacted = redacted
+        """Returns arguments as the recorder would keep them."""
+        self._kept: dict[int, Json] = {}
+        """By id, the arguments of recorded calls as the recorder would keep them."""
         self._checks: dict[str, JsonCheck] = {}
         self._lock = threading.Lock()
         self.missed: list[ToolMiss] = []
@@ -213,8 +218,9 @@ class Tape:
         left = [one for one in self._left if one.name == recorded]
         if self._policy.match == "order":
             left = [one for one in self._left[:1] if one.name == recorded]
+        asked = arguments if self._policy.match == "fifo" else self._redacted(arguments)
         for call in left:
-            is_it = self._policy.match == "fifo" or self._equal(name, arguments, call.arguments)
+            is_it = self._policy.match == "fifo" or self._equal(name, asked, call)
             if call.problem and (is_it or len(left) == 1 or self._policy.match == "order"):
                 return None, call.problem
             if is_it and not call.problem:
@@ -244,7 +250,7 @@ class Tape:
             return "was recorded later" if later else "was called more often than recorded"
         return "was not called in the recorded turn"
 
-    def _equal(self, tool: str, actual: Json, expected: Json) -> bool:
+    def _equal(self, tool: str, asked: Json, call: RecordedCall) -> bool:
         check = self._checks.get(tool)
         if check is None:
             policy = self._policy
@@ -253,7 +259,9 @@ class Tape:
             )
             given = {"numberTolerance": policy.tolerance, "ignoreTree": tree}
             check = self._checks[tool] = compile_json(JsonCriterion.model_validate(given))
-        return check(actual, expected) is None
+        if id(call) not in self._kept:
+            self._kept[id(call)] = self._redacted(call.arguments)
+        return check(asked, self._kept[id(call)]) is None
 
     def _without(self, name: str, arguments: Json, why: str, turn: TurnAnswers) -> Any:
         """Return what a call gets that nothing was recorded for."""
@@ -295,8 +303,8 @@ def likeness(one: Json, other: Json) -> float:
     """Return how much two arguments resemble each other, from 0 to 1: the share of common text at their
     beginning, since its computation takes the square of the length.
     """
-    texts = (_text(value)[:_COMPARED] for value in (one, other))
-    return SequenceMatcher(None, *texts, autojunk=False).ratio()
+    first, second = _text(one)[:_COMPARED], _text(other)[:_COMPARED]
+    return SequenceMatcher(None, first, second, autojunk=False).ratio()
 
 
 def _text(value: Json) -> str:
