@@ -1,10 +1,15 @@
 """The contract of a replay, for every framework: a recording answers in place of the tools."""
 
 import asyncio
+import re
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
+from evaltap.experiments.mocks.policy import MockPolicy
+from evaltap.experiments.mocks.recorded import recording_of
+from evaltap.experiments.mocks.tape import Tape
 from evaltap.recorder import MemorySink, Recorder
 from evaltap.recorder.answering import ToolMiss
 from plugin_drivers import Adk, ClaudeAgent, OpenAIAgents, OpenAIRunHooks
@@ -44,6 +49,59 @@ def test_the_recorded_result_reaches_the_model_and_the_case(
     (tool,) = calls_of(runs.cases())
     assert facts(tool) == {"name": "sell", "arguments": {"sku": "A"}, "result": "as recorded"}
     assert shop.effects() == []
+
+
+class OutOfStock(Exception):
+    pass
+
+
+OUTCOMES: Mapping[str, Any] = {
+    "text": "sold", "text of JSON": '{"a": [1, 2.0]}', "none": None, "list": ["a", {"b": None}],
+    "object": {"a": 1, "b": 2.0}, "number": 5.0, "false": False, "empty": "",
+    "error in an object": {"error": "out of stock"}, "error": OutOfStock("none left"),
+    "value error": ValueError("bad sku"), "error without text": OutOfStock(),
+}  # fmt: skip
+
+
+@frameworks()
+@pytest.mark.parametrize("outcome", OUTCOMES.values(), ids=OUTCOMES)
+def test_the_model_is_told_what_it_was_told_when_the_calls_were_recorded(
+    kind: type[Driver], outcome: object
+) -> None:
+    is_live = True
+
+    def sell(sku: str, count: int = 1, note: str | None = None) -> Any:
+        """Sell some."""
+        assert is_live
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def run(answers: Tape | None) -> tuple[Any, list[str], list[Any]]:
+        runs = Runs()
+        calls = call("sell", "c1", sku="A"), call("sell", "c2", sku="B", count=2)
+        seller = agent_for_a_run(
+            kind, lambda: AgentSpec([says("", *calls), says("Done.")], tools=[sell]), []
+        )
+        ended, given = replay_now(runs, seller, answers, unit_of("Sell"))
+        told = [_VARYING.sub("", one) for one in given]
+        return ended, told, runs.cases()
+
+    ended, told, (case,) = run(None)
+    tape, is_live = Tape(recording_of(case), MockPolicy()), False
+    tape.begin()
+    again, told_again, replayed = run(tape)
+
+    if isinstance(ended, Exception):  # of two parallel calls, one is cancelled
+        assert isinstance(again, type(ended) | ToolMiss)
+    else:
+        assert (again, told_again, tape.missed) == (ended, told, [])
+        assert [*map(facts, calls_of(replayed))] == [*map(facts, calls_of([case]))]
+
+
+_VARYING = re.compile(
+    r"datetime\.datetime\([^)]*\)|adk-[0-9a-f-]+|run--?[0-9a-f-]+|[0-9a-f]{8}-[0-9a-f-]{27}|[0-9a-f]{16,}"
+)
 
 
 @frameworks()

@@ -27,6 +27,9 @@ class ToolMiss(BaseException):
 class RecordedError(Exception):
     """The failure of a tool as it was recorded; its text is the recorded one."""
 
+    result: Any = None
+    """What the tool or its framework told the model in place of a result; None if that is not known."""
+
 
 class ToolAnswers(Protocol):
     """Answers the tool calls of one run of an agent."""

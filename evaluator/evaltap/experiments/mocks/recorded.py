@@ -16,6 +16,7 @@ _LOST: Final = {"missing": "not recorded", "truncated": "cut", "redacted": "reda
 
 _LONGEST: Final = 16 * 1024 * 1024
 """Bytes of arguments."""
+_AS_IT_IS: Final[Mapping[str, Any]] = {}
 _HANDS_OVER: Final = "transfer_to_"
 """How Google ADK, the OpenAI Agents SDK and LangGraph name what only hands over to another agent."""
 
@@ -81,7 +82,9 @@ def _problem(tool: CaseData) -> str:
 
 
 def _message(error: Mapping[str, Any]) -> str:
-    return error.get("message") or error.get("type") or "the tool failed"
+    if error.get("type") or error.get("message") == "":
+        return error.get("message") or ""
+    return error.get("message") or "the tool failed"
 
 
 def arguments_of(given: object) -> Json:
@@ -115,19 +118,31 @@ def failure_of(call: RecordedCall) -> RecordedError:
     """Return the exception with which a call failed, with its name and text; where its class is known here,
     what caught it then catches it again.
     """
+    failure = _of_known_class(call) or _of_class(call, (RecordedError,))
+    failure.result = call.result
+    return failure
+
+
+def _of_known_class(call: RecordedCall) -> RecordedError | None:
     module, _, name = call.error_type.rpartition(".")
-    module, text = module or "builtins", call.error
-    known = getattr(sys.modules.get(module), name, None)
-    named: dict[str, Any] = {"__module__": module}
-    plain = named | {"__init__": Exception.__init__, "__str__": Exception.__str__}
-    for kept in (named, plain):
-        if not (isinstance(known, type) and issubclass(known, Exception)):
-            break
+    known = getattr(sys.modules.get(module or "builtins"), name, None)
+    if not (isinstance(known, type) and issubclass(known, Exception)):
+        return None
+    plain = {"__init__": Exception.__init__, "__str__": Exception.__str__}
+    for made in ({}, plain):
         with suppress(Exception):  # a class may want other arguments, and runs foreign code
-            failure = cast(RecordedError, type(name, (RecordedError, known), kept)(text))
-            if str(failure) == text:
+            failure = _of_class(call, (RecordedError, known), made)
+            if str(failure) == call.error:
                 return failure
-    return cast(RecordedError, type(name or "RecordedError", (RecordedError,), named)(text))
+    return None
+
+
+def _of_class(
+    call: RecordedCall, bases: tuple[type[Exception], ...], made: Mapping[str, Any] = _AS_IT_IS
+) -> RecordedError:
+    module, _, name = call.error_type.rpartition(".")
+    named = {"__module__": module or "builtins", **made}
+    return cast(RecordedError, type(name or "RecordedError", bases, named)(call.error))
 
 
 def names(recordings: Iterable[Recording]) -> list[str]:

@@ -23,7 +23,7 @@ from google.adk.tools.vertex_ai_search_tool import VertexAiSearchTool
 from google.genai import types
 
 from evaltap.experiments.agents.base import by_provider, miss
-from evaltap.recorder.answering import RUN, TOOL_ANSWERS
+from evaltap.recorder.answering import RUN, TOOL_ANSWERS, RecordedError
 
 if TYPE_CHECKING:
     from google.adk.agents.callback_context import CallbackContext
@@ -87,7 +87,12 @@ class _Asking:
 
     async def __call__(self, *, args: dict[str, Any], tool_context: "ToolContext") -> Any:
         answers = TOOL_ANSWERS.get()
-        found = RUN if answers is None else await answers.answer_later(self._tool.name, args)
+        try:
+            found = RUN if answers is None else await answers.answer_later(self._tool.name, args)
+        except RecordedError as error:
+            if isinstance(error.result, dict):  # such as {"error": …}, which ended no run
+                return error.result
+            raise
         if found is RUN:
             return await self._live(args=args, tool_context=tool_context)
         return found

@@ -11,6 +11,7 @@ from typing import Any, Final
 from pydantic_ai import Agent, RunContext
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
 from pydantic_ai.exceptions import ToolFailed
+from pydantic_ai.messages import ModelResponse, ToolCallPart
 from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.native_tools import AbstractNativeTool
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool, WrapperToolset
@@ -67,13 +68,24 @@ class _AskingToolset(WrapperToolset[Any]):
     ) -> Any:
         answers = TOOL_ANSWERS.get()
         try:
-            found = RUN if answers is None else await answers.answer_later(name, tool_args)
+            asked = _asked(ctx, tool_args)
+            found = RUN if answers is None else await answers.answer_later(name, asked)
         except RecordedError as error:
-            # The kind of failure is not recorded; after any other the run would have ended there.
+            if error.result is None:  # the model was told nothing: the run ended there
+                raise
             raise ToolFailed(str(error)) from error
         if found is RUN:
             return await super().call_tool(name, tool_args, ctx, tool)
         return found
+
+
+def _asked(ctx: RunContext[Any], validated: dict[str, Any]) -> object:
+    """Return the arguments that the model has sent, which are recorded: without defaults."""
+    for message in reversed(ctx.messages):
+        for part in message.parts if isinstance(message, ModelResponse) else ():
+            if isinstance(part, ToolCallPart) and part.tool_call_id == ctx.tool_call_id:
+                return part.args
+    return validated
 
 
 def unanswerable(agent: Agent[Any, Any]) -> list[str]:

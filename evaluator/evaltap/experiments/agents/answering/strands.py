@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from strands import Agent
 from strands.hooks import BeforeModelCallEvent, BeforeToolCallEvent, HookProvider, HookRegistry
+from strands.types.events import ToolResultEvent
 from strands.types.tools import AgentTool, ToolResult, ToolResultContent, ToolSpec, ToolUse
 
 from evaltap.experiments.agents.base import by_provider
@@ -75,11 +76,18 @@ class _Answer(AgentTool):
     async def stream(
         self, tool_use: ToolUse, invocation_state: dict[str, Any], **kwargs: Any
     ) -> AsyncGenerator[Any, None]:
-        if isinstance(self._found, Exception):
-            raise self._found
-        yield ToolResult(
-            toolUseId=tool_use["toolUseId"], status="success", content=_content(self._found)
-        )
+        found = self._found
+        if isinstance(found, RecordedError) and found.result is not None:
+            failed = ToolResult(
+                toolUseId=tool_use["toolUseId"], status="error", content=_content(found.result)
+            )
+            yield ToolResultEvent(failed, found)
+        elif isinstance(found, Exception):
+            raise found
+        else:
+            yield ToolResult(
+                toolUseId=tool_use["toolUseId"], status="success", content=_content(found)
+            )
 
 
 def _content(found: object) -> list[ToolResultContent]:
