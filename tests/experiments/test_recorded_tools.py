@@ -96,6 +96,21 @@ def test_an_agent_that_swallows_the_miss_is_invalid_all_the_same(evaltap: Evalta
     assert (code, found["units"]["invalid"], real_calls()) == (3, 2, 0)
 
 
+def test_a_tool_that_a_thread_of_the_agent_calls_is_answered_or_does_not_run(
+    evaltap: Evaltap,
+) -> None:
+    _, found, _ = run(evaltap, "shop:in_threads")
+    assert (found["units"]["scored"], found["mocks"]["hits"]) == (2, 2)
+
+    code, found, _ = run(evaltap, "shop:strays")
+    assert (code, found["units"]["invalid"]) == (3, 2)
+    assert "thread without the context of its run" in found["cases"][0]["reasons"][0]
+    assert real_calls() == 0
+
+    run(evaltap, "shop:strays", "--read-only", "get_order")
+    assert real_calls() == 2
+
+
 @pytest.mark.slow
 def test_a_renamed_tool_is_suggested_and_can_be_mapped(evaltap: Evaltap) -> None:
     evaltap("run", "shop.evalset.json", "--agent", "shop:renamed", "--metrics", "metrics.json",

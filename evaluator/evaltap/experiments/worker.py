@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, fields, replace
 from typing import Any, BinaryIO, Final, Literal, TypeAlias
 
@@ -35,7 +35,7 @@ from evaltap.experiments.mocks.tape import Tape
 from evaltap.experiments.partners import Partners, User, partners_of
 from evaltap.experiments.pseudonyms import Inventions, restoring
 from evaltap.recorder import Recorder, RecorderConfig, Sink
-from evaltap.recorder.answering import TOOL_ANSWERS, ToolMiss
+from evaltap.recorder.answering import TOOL_ANSWERS, Strays, ToolMiss, refuse_strays
 from evaltap.recorder.copying import readable
 from evaltap.recorder.delivery.redaction_key import configured_redactor
 from evaltap.recorder.privacy.redactor import Redactor
@@ -165,6 +165,8 @@ class Worker:
         self._partners = partners or Partners()
         self._redactor = redactor
         """For arguments of calls, and the turns of the agent that gives the expected ones."""
+        self.strays: Strays | None = None
+        """Refuses calls of which nobody knows whose they are; None lets their tools run."""
 
     async def run(self, unit: Unit) -> UnitEnd:
         """Run the agent on a case, turn by turn, until one fails; never raises what the agent raises."""
@@ -239,7 +241,8 @@ class Worker:
                         if tape is not None:
                             tape.begin()
                         await self._pace.turn()
-                        answer = await self._answer(session, asked)
+                        with self._told_of_strays(tape):
+                            answer = await self._answer(session, asked)
                         self._pace.succeeded()
                         if tape is not None:
                             tape.end()
@@ -280,6 +283,11 @@ class Worker:
             pool_from=None if unit.scenario is None else len(unit.turns),
             redacted=self._redacted,
         )
+
+    def _told_of_strays(self, tape: Tape | None) -> AbstractContextManager[None]:
+        if self.strays is None or tape is None:
+            return nullcontext()
+        return self.strays.telling(tape.refuse)
 
     def _redacted(self, arguments: Json) -> Json:
         """Return a tool's arguments as they are recorded: an agent may have addresses of its own."""
@@ -390,6 +398,8 @@ async def serve(settings: WorkerSettings, read: BinaryIO, write: Callable[..., N
                 say({"end": await worker.run(unit)})
             units.put_nowait(None)  # for the others
 
+        if (policy := settings.policy) is not None:
+            worker.strays = refuse_strays(lambda name: policy.missed(name) == "real")
         longest = settings.turn_seconds + CANCEL_SECONDS
         with _watched(longest, lambda: _end_orphaned(recorder)):
             await asyncio.gather(*(run() for _ in range(settings.concurrency)))

@@ -159,6 +159,11 @@ class Tape:
             await asyncio.sleep(seconds)
         return self._given(found)
 
+    def refuse(self, name: str, arguments: object, why: str) -> ToolMiss:
+        """Note a call that is not answered, and return what it raises."""
+        with self._lock:
+            return self._miss(name, arguments_of(arguments), why, self.turns[-1])
+
     def delegated(self, name: str) -> None:
         """Note a call that is no tool's: another agent takes over, and its own calls are answered."""
         with self._lock:

@@ -23,7 +23,7 @@ from google.adk.tools.vertex_ai_search_tool import VertexAiSearchTool
 from google.genai import types
 
 from evaltap.experiments.agents.base import by_provider, miss
-from evaltap.recorder.answering import RUN, TOOL_ANSWERS, RecordedError
+from evaltap.recorder.answering import RUN, RecordedError, tool_answers
 
 if TYPE_CHECKING:
     from google.adk.agents.callback_context import CallbackContext
@@ -53,7 +53,7 @@ class AnsweringPlugin(BasePlugin):
         self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: "ToolContext"
     ) -> None:
         """Swap the tool, once: the object may outlive the run, and asks each time."""
-        answers = TOOL_ANSWERS.get()
+        answers = tool_answers()
         if _is_of_the_framework(tool):
             if answers is not None:
                 answers.delegated(tool.name)
@@ -64,7 +64,7 @@ class AnsweringPlugin(BasePlugin):
         self, *, agent: BaseAgent, callback_context: "CallbackContext"
     ) -> None:
         """End the run before an agent that could not be looked at beforehand does what nobody sees."""
-        answers = TOOL_ANSWERS.get()
+        answers = tool_answers()
         if answers is not None and (why := next(_own(agent), None)) is not None:
             miss(answers, f"its {why}")
 
@@ -72,7 +72,7 @@ class AnsweringPlugin(BasePlugin):
         self, *, callback_context: "CallbackContext", llm_request: "LlmRequest"
     ) -> None:
         """End the run before a model is given tools that its provider runs, as toolsets may do."""
-        answers = TOOL_ANSWERS.get()
+        answers = tool_answers()
         for tool in (llm_request.config.tools or ()) if answers is not None else ():
             given = tool.model_dump(exclude_none=True) if isinstance(tool, types.Tool) else {}
             if answers is not None and (names := sorted(given.keys() - _RUN_HERE)):
@@ -86,7 +86,7 @@ class _Asking:
         self._tool, self._live = tool, tool.run_async
 
     async def __call__(self, *, args: dict[str, Any], tool_context: "ToolContext") -> Any:
-        answers = TOOL_ANSWERS.get()
+        answers = tool_answers()
         try:
             found = RUN if answers is None else await answers.answer_later(self._tool.name, args)
         except RecordedError as error:

@@ -17,7 +17,7 @@ from pydantic_ai.native_tools import AbstractNativeTool
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool, WrapperToolset
 
 from evaltap.experiments.agents.base import by_provider, miss
-from evaltap.recorder.answering import RUN, TOOL_ANSWERS, RecordedError
+from evaltap.recorder.answering import RUN, RecordedError, tool_answers
 
 
 def install() -> None:
@@ -35,7 +35,7 @@ _live_iter: Final[Callable[..., AbstractAsyncContextManager[Any]]] = Agent.iter
 
 
 def _iter(self: Agent[Any, Any], *args: Any, **kwargs: Any) -> AbstractAsyncContextManager[Any]:
-    if TOOL_ANSWERS.get() is not None:
+    if tool_answers() is not None:
         kwargs["capabilities"] = [*(kwargs.get("capabilities") or ()), _Answering()]
     return _live_iter(self, *args, **kwargs)
 
@@ -52,7 +52,7 @@ class _Answering(AbstractCapability[Any]):
     async def before_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        answers, profile = TOOL_ANSWERS.get(), request_context.model.profile
+        answers, profile = tool_answers(), request_context.model.profile
         supported = profile.get("supported_native_tools", frozenset())
         for tool in request_context.model_request_parameters.native_tools:
             is_used = not tool.optional or type(tool) in supported
@@ -66,7 +66,7 @@ class _AskingToolset(WrapperToolset[Any]):
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:
-        answers = TOOL_ANSWERS.get()
+        answers = tool_answers()
         try:
             asked = _asked(ctx, tool_args)
             found = RUN if answers is None else await answers.answer_later(name, asked)

@@ -10,7 +10,7 @@ from strands.types.events import ToolResultEvent
 from strands.types.tools import AgentTool, ToolResult, ToolResultContent, ToolSpec, ToolUse
 
 from evaltap.experiments.agents.base import by_provider
-from evaltap.recorder.answering import RUN, TOOL_ANSWERS, RecordedError, ToolMiss
+from evaltap.recorder.answering import RUN, RecordedError, ToolMiss, tool_answers
 
 _OF_THE_FRAMEWORK: Final = ("agent", "structured_output")
 """Types of tools that run: an agent, whose own tools are answered, and the answer's form."""
@@ -31,7 +31,7 @@ class AnsweringHooks(HookProvider):
 
     def before_tool_call(self, event: BeforeToolCallEvent) -> None:
         """Select a tool that returns the recorded result, or raises as the recorded call did."""
-        answers, live, use = TOOL_ANSWERS.get(), event.selected_tool, event.tool_use
+        answers, live, use = tool_answers(), event.selected_tool, event.tool_use
         if answers is None or live is None:
             return
         if live.tool_type in _OF_THE_FRAMEWORK:
@@ -49,7 +49,7 @@ class AnsweringHooks(HookProvider):
 
     def before_model_call(self, event: BeforeModelCallEvent) -> None:
         """End the run after a miss: parallel calls have ended by now."""
-        answers = TOOL_ANSWERS.get()
+        answers = tool_answers()
         if answers is not None and answers.missed:
             raise MissedError(str(answers.missed[0]))
 
