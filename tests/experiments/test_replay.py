@@ -53,6 +53,16 @@ renamed = agent(look="fetch_order")
 skips = agent(ask=False)
 
 
+seen = set()
+
+
+def worse_at_last(messages, turn):
+    asked = messages[-1]["content"]
+    first = asked not in seen
+    seen.add(asked)
+    return (old if first else worse)(messages, turn)
+
+
 def crashes(messages, turn):
     raise LookupError("broken")
 
@@ -213,6 +223,18 @@ def test_a_crash_of_the_agent_is_a_failure_and_no_fork(evaltap: Evaltap, agent: 
     assert len(metric["newly_failing"]) == SESSIONS
     assert found["off_script"] == 30
     assert found["forks"] == []
+
+
+@pytest.mark.slow
+def test_the_run_that_fails_is_the_one_that_is_shown(evaltap: Evaltap) -> None:
+    record()
+    land(evaltap)
+
+    _, found, _ = replay(evaltap, "worse_at_last", "--runs", "3", "--concurrency", "1")
+
+    failing = found["metrics"]["ends_with_stop"]["newly_failing"]
+    assert len(failing) == 15
+    assert all("+ answer: Refunded" in found["differences"][one] for one in failing)
 
 
 @pytest.mark.slow

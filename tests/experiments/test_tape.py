@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from evaltap.experiments.mocks.drift import drift_of, totals
+from evaltap.experiments.mocks.drift import drift_of, renamed, totals
 from evaltap.experiments.mocks.policy import MockPolicy
 from evaltap.experiments.mocks.recorded import recording_of
 from evaltap.experiments.mocks.tape import Tape
@@ -238,6 +238,15 @@ def test_a_result_of_another_turn_answers_nothing() -> None:
         made.answer("get", {})
     made.begin()
     assert made.answer("get", {}) == "ok"
+
+
+def test_only_a_tool_that_is_no_longer_called_may_be_the_old_name() -> None:
+    recorded = ["get_order", "refund"]
+
+    (line,) = renamed(["fetch_order"], recorded, ["refund"])
+    assert "--rename-tool fetch_order=get_order" in line
+    assert [*renamed(["fetch_order"], recorded, ["get_order", "refund"])] == []
+    assert [*renamed(["c"], ["a"], [])] == []
 
 
 def test_the_drift_report_counts_by_tool_and_shows_how_arguments_changed() -> None:

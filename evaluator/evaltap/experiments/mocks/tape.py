@@ -308,7 +308,9 @@ def likeness(one: Json, other: Json) -> float:
     """Return how much two arguments resemble each other, from 0 to 1: the share of common text at their
     beginning, since its computation takes the square of the length.
     """
-    first, second = _text(one)[:_COMPARED], _text(other)[:_COMPARED]
+    first, second = (
+        (value if isinstance(value, str) else _text(value))[:_COMPARED] for value in (one, other)
+    )
     return SequenceMatcher(None, first, second, autojunk=False).ratio()
 
 
