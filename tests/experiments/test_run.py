@@ -132,6 +132,18 @@ def test_an_agent_that_will_not_be_cancelled_is_abandoned(evaltap: Evaltap) -> N
     assert time.monotonic() - began < 60, "nobody waits for it"
 
 
+def test_an_answer_that_nobody_asked_for_is_a_crash_also_at_the_end(evaltap: Evaltap) -> None:
+    Path("late.py").write_text(
+        'import sys\nfor _ in sys.stdin:\n    print(\'{"answer": "5"}\', flush=True)\n'
+        'print(\'{"answer": "6"}\', flush=True)\n'
+    )
+
+    code, found, _ = run(evaltap, f"command:{sys.executable} late.py")
+
+    assert (code, found["units"]["crashed"]) == (1, 2)
+    assert "answered twice" in found["cases"][0]["reasons"][0]
+
+
 def test_an_agent_meets_the_conversation_so_far_and_the_context(
     evaltap: Evaltap, tmp_path: Path
 ) -> None:

@@ -6,6 +6,7 @@ An agent in another process or on another host answers a turn with
 """
 
 import asyncio
+import math
 from collections.abc import Awaitable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -110,8 +111,11 @@ def _usage(data: object) -> JsonMap:
     given = _object(data, (*amounts, "model"), "the usage of the reply")
     for name in amounts:
         value = given.get(name)
-        if isinstance(value, bool) or not isinstance(value, int | float | None):
-            raise AgentError(f"the usage of the agent's reply has {name} {shown(value)}")
+        is_amount = isinstance(value, int | float) and not isinstance(value, bool)
+        if value is not None and not (is_amount and 0 <= value < math.inf):
+            raise AgentError(
+                f"the usage of the agent's reply has {name} {shown(value)}; expected an amount"
+            )
     return given
 
 
