@@ -105,6 +105,33 @@ _VARYING = re.compile(
 
 
 @frameworks()
+@pytest.mark.parametrize("sku", ["A", "B"])
+def test_the_tools_of_an_agent_that_a_function_runs_are_answered(
+    kind: type[Driver], sku: str, runs: Runs, shop: Shop
+) -> None:
+    driver = kind(Recorder(sink=MemorySink(), disabled=True))
+    steps = says("", call("sell", "c1", sku=sku)), says("Done.")
+    seller = driver.agent(AgentSpec(steps, tools=shop.tools()))
+    sold = {"name": "sell", "arguments": {"sku": "A"}, "result": "as recorded"}
+    tape = Tape(recording_of({"actualConversation": [{"tools": [sold]}]}), MockPolicy())
+    tape.begin()
+
+    async def function(messages: list[dict[str, str]]) -> str | None:
+        return await driver.ask(seller, messages[-1]["content"])
+
+    with driver.installed():
+        ended, given = replay_now(runs, function, tape, unit_of("Sell"))
+
+    assert shop.effects() == []
+    if sku == "A":
+        assert ended == ["Done."]
+        assert "as recorded" in given[-1]
+        assert [*map(facts, calls_of(runs.cases()))] == [sold]
+    else:
+        assert isinstance(ended, ToolMiss)
+
+
+@frameworks()
 def test_a_recorded_error_reaches_the_model_as_a_live_one_does(
     kind: type[Driver], runs: Runs, shop: Shop
 ) -> None:

@@ -89,6 +89,8 @@ class Turn:
         """The last answer that `respond` was given."""
         self.answers = 0
         """How often `respond` was called."""
+        self.tools = 0
+        """How many tool calls were recorded."""
 
     def tool(
         self,
@@ -108,6 +110,7 @@ class Turn:
         sub-agent made this one.
         """
         generated_id = f"{self.run_id}.{next(self._numbers)}"
+        self.tools += 1
         # The id becomes a dict key, and hashing a foreign object may run arbitrary code.
         id = named(id)
         call = ToolCall(self, id or generated_id)

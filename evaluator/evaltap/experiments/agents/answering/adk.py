@@ -4,11 +4,13 @@ The tool is swapped, not answered by the callback: its own callbacks, those for 
 call as live.
 """
 
-from collections.abc import Iterator
+import functools
+from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from google.adk.agents import BaseAgent, LlmAgent
 from google.adk.plugins.base_plugin import BasePlugin
+from google.adk.runners import Runner
 from google.adk.tools.agent_tool import AgentTool
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.base_toolset import BaseToolset
@@ -46,8 +48,10 @@ _RUN_HERE: Final = {"function_declarations", "computer_use"}
 class AnsweringPlugin(BasePlugin):
     """Has every tool of a run ask who answers it, also those of agents that work as tools."""
 
+    NAME: Final = "evaltap_answers"
+
     def __init__(self) -> None:
-        super().__init__(name="evaltap_answers")
+        super().__init__(name=self.NAME)
 
     async def before_tool_callback(
         self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: "ToolContext"
@@ -77,6 +81,23 @@ class AnsweringPlugin(BasePlugin):
             given = tool.model_dump(exclude_none=True) if isinstance(tool, types.Tool) else {}
             if answers is not None and (names := sorted(given.keys() - _RUN_HERE)):
                 miss(answers, f"its {by_provider(names[0])}")
+
+
+def install() -> None:
+    """Have all runners of the process ask, from now on: without answers their tools run as before."""
+    if Runner.run_async is not _run_async:
+        Runner.run_async = _run_async  # type: ignore[method-assign]
+
+
+_live_run_async: Final[Callable[..., AsyncGenerator[Any, None]]] = Runner.run_async
+
+
+@functools.wraps(_live_run_async)
+def _run_async(self: Runner, *args: Any, **kwargs: Any) -> AsyncGenerator[Any, None]:
+    plugins = self.plugin_manager
+    if tool_answers() is not None and plugins.get_plugin(AnsweringPlugin.NAME) is None:
+        plugins.register_plugin(AnsweringPlugin())
+    return _live_run_async(self, *args, **kwargs)
 
 
 class _Asking:

@@ -1,8 +1,10 @@
 """Strands: hooks that have a tool answered by a stand-in, and end a run after a miss."""
 
+import functools
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any, Final
+from weakref import WeakSet
 
 from strands import Agent
 from strands.hooks import BeforeModelCallEvent, BeforeToolCallEvent, HookProvider, HookRegistry
@@ -19,6 +21,30 @@ _MODEL_TOOLS: Final = ("anthropic_tools", "gemini_tools")
 
 class MissedError(Exception):
     """A call had no answer: an exception that Strands passes on, as it loses a ToolMiss."""
+
+
+def install() -> None:
+    """Have all agents of the process ask, from now on: without answers their tools run as before."""
+    if Agent.stream_async is not _stream_async:
+        Agent.stream_async = _stream_async  # type: ignore[method-assign]
+
+
+_live_stream: Final[Callable[..., AsyncIterator[Any]]] = Agent.stream_async
+_ASKING: Final[WeakSet[Agent]] = WeakSet()
+
+
+@functools.wraps(_live_stream)
+def _stream_async(self: Agent, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+    if tool_answers() is not None:
+        have_asking(self)
+    return _live_stream(self, *args, **kwargs)
+
+
+def have_asking(agent: Agent) -> None:
+    """Give an agent the hooks that ask, once."""
+    if agent not in _ASKING:
+        _ASKING.add(agent)
+        agent.hooks.add_hook(AnsweringHooks())
 
 
 class AnsweringHooks(HookProvider):
