@@ -3,17 +3,21 @@
 import asyncio
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from evaltap.experiments.agents.loading import agent_of
 from evaltap.experiments.mocks.policy import MockPolicy
 from evaltap.experiments.mocks.recorded import recording_of
 from evaltap.experiments.mocks.tape import Tape
+from evaltap.experiments.pseudonyms import Inventions
+from evaltap.experiments.worker import UnitEnd, Worker, WorkerSettings, recorder_of
 from evaltap.recorder import MemorySink, Recorder
 from evaltap.recorder.answering import ToolMiss
-from plugin_drivers import Adk, ClaudeAgent, OpenAIAgents, OpenAIRunHooks
-from plugin_drivers.driver import AgentSpec, Driver, Step, call, says
+from plugin_drivers import Adk, ClaudeAgent, OpenAIAgents, OpenAIRunHooks, PydanticAI
+from plugin_drivers.driver import AgentSpec, Call, Driver, Step, call, says
 from support.worlds.framework_runs import FRAMEWORKS, Runs, agent_for_a_run, unit_of
 from support.worlds.replayed_agents import Recording, Shop, calls_of, recorded, replay, replay_now
 
@@ -102,6 +106,37 @@ def test_the_model_is_told_what_it_was_told_when_the_calls_were_recorded(
 _VARYING = re.compile(
     r"datetime\.datetime\([^)]*\)|adk-[0-9a-f-]+|run--?[0-9a-f-]+|[0-9a-f]{8}-[0-9a-f-]{27}|[0-9a-f]{16,}"
 )
+
+
+@frameworks(OpenAIAgents, OpenAIRunHooks)  # where it ends the run
+@pytest.mark.parametrize(
+    "refused",
+    [call("sell", "c1", count=7), call("sell_all", "c1", sku="A")],
+    ids=lambda one: one.tool,
+)
+def test_a_call_that_the_framework_refuses_again_is_no_other_call(
+    kind: type[Driver], refused: Call, shop: Shop, tmp_path: Path
+) -> None:
+    if kind is PydanticAI and refused.tool == "sell_all":
+        pytest.skip("is recorded as a result")
+    calls = says("", refused), says("", call("sell", "c2", sku="A")), says("Done.")
+
+    def run(policy: MockPolicy | None, **recording: Any) -> tuple[UnitEnd, list[Any]]:
+        sink, inventions = MemorySink(), Inventions()
+        recorder, _ = recorder_of(WorkerSettings(log=str(tmp_path / "log.db")), inventions, sink)
+        seller = agent_for_a_run(kind, lambda: AgentSpec(calls, tools=shop.tools()), [])
+        worker = Worker(
+            agent_of(seller, recorder), recorder, WorkerSettings(policy=policy), inventions
+        )
+        end = asyncio.run(worker.run(unit_of("Sell", **recording)))
+        recorder.close()
+        return end, sink.cases
+
+    _, (case,) = run(None)
+    end, _ = run(MockPolicy(), recording=recording_of(case))
+
+    assert end.mocks is not None
+    assert (end.state, end.mocks["turns"][0]["unused"]) == ("ended", [])
 
 
 @frameworks()

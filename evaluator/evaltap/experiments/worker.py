@@ -38,6 +38,7 @@ from evaltap.recorder import Recorder, RecorderConfig, Sink
 from evaltap.recorder.answering import TOOL_ANSWERS, Strays, ToolMiss, refuse_strays
 from evaltap.recorder.copying import readable
 from evaltap.recorder.delivery.redaction_key import configured_redactor
+from evaltap.recorder.observation import Observation, ToolCalled
 from evaltap.recorder.privacy.redactor import Redactor
 from evaltap.schemas.errors import EvaltapError, InputError
 from evaltap.schemas.formats.case import CaseData
@@ -373,7 +374,19 @@ def recorder_of(
     """Return the recorder of an experiment, and its redactor, which knows what was invented."""
     config = config_for(settings)
     redactor = restoring(inventions, configured_redactor(config))
-    return Recorder(config=config, sink=sink, redactor=redactor), redactor
+    return _TellingRecorder(config=config, sink=sink, redactor=redactor), redactor
+
+
+class _TellingRecorder(Recorder):
+    """Tells of recorded calls who answers them: a framework refuses some by itself."""
+
+    def observe(self, observation: Observation) -> None:
+        """Record an observation."""
+        if isinstance(observation, ToolCalled):
+            answers = TOOL_ANSWERS.get()
+            if isinstance(answers, Tape):
+                answers.made(observation.name, observation.arguments)
+        super().observe(observation)
 
 
 EXPERIMENT: Final = "experiment"

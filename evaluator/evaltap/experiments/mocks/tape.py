@@ -103,6 +103,8 @@ class Tape:
         simulated user asks in another order than the recorded one."""
         self._declared, self._every_turn, self._invent = declared, every_turn, invent
         self._mocks: tuple[DeclaredMock, ...] = ()
+        self._made: list[tuple[str, Json]] = []
+        """The calls of the turn that were recorded."""
         self._left: list[RecordedCall] = []
         self._redacted = redacted
         """Returns arguments as the recorder would keep them."""
@@ -123,11 +125,12 @@ class Tape:
         own = self._declared[number] if number < len(self._declared) else ()
         self._mocks = (*own, *self._every_turn)
         self.turns.append(TurnAnswers())
-        self.calls = []
+        self.calls, self._made = [], []
 
     def end(self) -> None:
         """Note which recorded calls of the turn were not made; raise a miss that was swallowed."""
         why = "not called"
+        self._take_refused()
         is_pool = self._pool_from is not None and len(self.turns) > self._pool_from
         left = [one for one in self._left if not (one.delegates or is_pool)]
         self.turns[-1].unused = [Missed(one.name, one.arguments, why) for one in left]
@@ -177,6 +180,29 @@ class Tape:
     def data(self) -> dict[str, Any]:
         """Return what was asked, as JSON data."""
         return {"turns": [asdict(one) for one in self.turns]}
+
+    def made(self, name: str, arguments: object) -> None:
+        """Note a call that was recorded, whether or not it asks for its answer."""
+        self._made.append((name, arguments_of(arguments)))
+
+    def _take_refused(self) -> None:
+        """Use up failed calls that were made again and did not ask: the framework refuses their arguments, or
+        has no such tool.
+        """
+        asked = [(one.tool, one.arguments) for one in self.calls]
+        for name, arguments in self._made:
+            if (name, arguments) in asked:
+                asked.remove((name, arguments))
+                continue
+            recorded, given = self._policy.renamed.get(name, name), self._redacted(arguments)
+            for call in self._left:
+                if (
+                    call.error is not None
+                    and call.name == recorded
+                    and self._equal(name, given, call)
+                ):
+                    self._left.remove(call)
+                    break
 
     def _given(self, found: Any) -> Any:
         if isinstance(found, BaseException):
