@@ -6,6 +6,7 @@ from contextlib import chdir
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -115,7 +116,7 @@ def test_an_agent_that_does_not_start_or_dies_has_failed_in_the_first_turn() -> 
 
 
 def test_a_crash_of_which_nothing_was_recorded_is_a_failure() -> None:
-    asked = {"misses": [], "unused": [], "real": [], "invented": []}
+    asked: dict[str, list[Any]] = {"misses": [], "unused": [], "real": [], "invented": []}
 
     found = list(fates("crashed", [asked, asked], 3))
 
