@@ -104,7 +104,7 @@ def test_a_tool_that_a_thread_of_the_agent_calls_is_answered_or_does_not_run(
 
     code, found, _ = run(evaltap, "shop:strays")
     assert (code, found["units"]["invalid"]) == (3, 2)
-    assert "thread without the context of its run" in found["cases"][0]["reasons"][0]
+    assert "was called outside of a run" in found["cases"][0]["reasons"][0]
     assert real_calls() == 0
 
     run(evaltap, "shop:strays", "--read-only", "get_order")

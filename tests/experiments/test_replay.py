@@ -15,6 +15,14 @@ from support.builders.commands import Evaltap
 from support.worlds.replayed_shop import METRICS
 
 AGENTS = """
+from evaltap.recorder import tool
+
+
+@tool
+def warm_up(id):
+    return real(id=id)
+
+
 def real(**arguments):
     with open("real.txt", "a") as file:
         file.write("x")
@@ -65,6 +73,11 @@ def worse_at_last(messages, turn):
 
 def crashes(messages, turn):
     raise LookupError("broken")
+
+
+def calls_at_its_start():
+    warm_up(id="A-1")
+    return old
 
 
 def does_not_start():
@@ -223,6 +236,20 @@ def test_a_crash_of_the_agent_is_a_failure_and_no_fork(evaltap: Evaltap, agent: 
     assert len(metric["newly_failing"]) == SESSIONS
     assert found["off_script"] == 30
     assert found["forks"] == []
+
+
+@pytest.mark.slow
+def test_a_tool_that_an_agent_calls_at_its_start_is_not_answered_and_blames_nobody(
+    evaltap: Evaltap,
+) -> None:
+    record()
+    land(evaltap)
+
+    code, found, said = replay(evaltap, "calls_at_its_start")
+
+    assert code == 3
+    assert (found["faithful"]["share"], found["off_script"]) == (0.0, 90)
+    assert "warm_up was called before the first turn" in said
 
 
 @pytest.mark.slow

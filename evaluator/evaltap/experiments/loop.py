@@ -360,7 +360,8 @@ class Experiment:
         if end.state == "invalid":
             return row("invalid")
         if end.state == "missed":
-            return row("forked", turns=wanted - 1) if self._settings.replays else row("invalid")
+            whole = max(0, wanted - 1)
+            return row("forked", turns=whole) if self._settings.replays else row("invalid")
         if arrived >= wanted and (arrived or end.state == "ended"):
             return row("ran")
         if end.state == "crashed":  # before or without a recorded turn: it is a crash all the same

@@ -398,9 +398,13 @@ async def serve(settings: WorkerSettings, read: BinaryIO, write: Callable[..., N
     inventions, partners = Inventions(), Partners()
     recorder, redactor = recorder_of(settings, inventions)
     try:
+        strays = None
+        if (policy := settings.policy) is not None:
+            strays = refuse_strays(lambda name: policy.missed(name) == "real")
         agent, partners = await cast_of(settings, recorder)
         write({"ready": agent.abilities})
         worker = Worker(agent, recorder, settings, inventions, partners=partners, redactor=redactor)
+        worker.strays = strays
         units = _units(read, lambda: _end_orphaned(recorder))
         say = _together(write)
 
@@ -411,8 +415,6 @@ async def serve(settings: WorkerSettings, read: BinaryIO, write: Callable[..., N
                 say({"end": await worker.run(unit)})
             units.put_nowait(None)  # for the others
 
-        if (policy := settings.policy) is not None:
-            worker.strays = refuse_strays(lambda name: policy.missed(name) == "real")
         longest = settings.turn_seconds + CANCEL_SECONDS
         with _watched(longest, lambda: _end_orphaned(recorder)):
             await asyncio.gather(*(run() for _ in range(settings.concurrency)))
@@ -432,13 +434,13 @@ async def cast_of(settings: WorkerSettings, recorder: Recorder) -> tuple[Agent, 
         )
         if isinstance(agent, FactoryAgent):
             await agent.look()
-    except InputError as error:
+    except (InputError, ToolMiss) as error:
         problems.append(str(error))
     try:
         partners = await partners_of(
             settings.user, settings.expected_agent, gets=settings.expected_gets
         )
-    except InputError as error:
+    except (InputError, ToolMiss) as error:
         problems.append(str(error))
     if agent is None or partners is None:
         if partners is not None:

@@ -83,7 +83,7 @@ class Strays:
         """Return `RUN`, or raise ToolMiss."""
         if self._may_run(name):
             return RUN
-        why = "was called in a thread without the context of its run (contextvars.copy_context)"
+        why = "was called outside of a run; a thread needs a copy of its context (contextvars.copy_context)"
         for refuse in [*self._refuse]:
             refuse(name, arguments, why)
         self.missed.append(ToolMiss(f"{name} {why}"))

@@ -25,7 +25,7 @@ from evaltap.experiments.agents.base import (
 )
 from evaltap.experiments.agents.plain import TIME_IS_UP, record_served, turn_of
 from evaltap.recorder import Recorder
-from evaltap.recorder.answering import TOOL_ANSWERS
+from evaltap.recorder.answering import TOOL_ANSWERS, ToolMiss
 
 _LOOK_SECONDS: Final = 60.0
 _POSITIONAL: Final = (
@@ -114,7 +114,7 @@ class FactoryAgent:
 
     async def look(self) -> None:
         """Make one agent to know its abilities; what goes wrong is told of the units."""
-        with suppress(Exception, asyncio.CancelledError):
+        with suppress(Exception, asyncio.CancelledError, ToolMiss):
             async with asyncio.timeout(_LOOK_SECONDS), self._made() as agent:
                 self.abilities = agent.abilities
 

@@ -212,6 +212,9 @@ class Tape:
     def _found(self, name: str, arguments: Json) -> tuple[Any, float | None]:
         """Return the result, RUN or the exception to raise, and how long the call takes."""
         with self._lock:
+            if not self.turns:
+                self.missed.append(ToolMiss(f"mock miss: {name} was called before the first turn"))
+                return self.missed[-1], None
             found, seconds = self._looked_up(name, arguments)
             self.calls.append(Answered(name, arguments, found))
             return found, seconds
