@@ -291,6 +291,26 @@ def test_a_sample_of_sampled_traffic_is_weighted_by_both_draws(evaltap: Evaltap)
     assert found["metrics"]["run_succeeded"]["old"]["rate"] == 1.0
 
 
+def test_sessions_that_cannot_be_replayed_are_counted_by_reason(evaltap: Evaltap) -> None:
+    with Recorder(log="shop.log.db", app_name="shop") as recorder:
+        for number in range(6):
+            parts = [
+                {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+            ]
+            with recorder.turn(
+                session_id=f"s{number}", user="thanks", parts=parts if number else ()
+            ) as turn:
+                turn.respond("You are welcome.")
+    land(evaltap)
+
+    _, found, said = replay(evaltap, "old")
+
+    assert found is not None, said
+    (note,) = found["notes"]
+    assert note.startswith("not replayed: 5 sessions: turn 1 has an image")
+    assert found["metrics"]["ends_with_stop"]["new"]["rate"] == 1.0, "though it has no tool calls"
+
+
 @pytest.mark.slow
 def test_sessions_chosen_by_how_they_ended_forecast_nothing(evaltap: Evaltap) -> None:
     record()

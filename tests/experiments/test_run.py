@@ -215,7 +215,10 @@ def test_inputs_that_cannot_be_said_again_are_named(evaltap: Evaltap, tmp_path: 
     cut["conversation"][0]["capture"] = {"userContent": "truncated"}
     empty = case("empty", "add 1 2")
     del empty["conversation"][0]["userContent"]
-    write_set(tmp_path, [picture, cut, empty, {"evalId": "none"}])
+    dropped = case("dropped", "[REDACTED:content]", expected=False)
+    dropped["conversation"][0]["capture"] = {"userContent": "redacted"}
+    hashed = case("hashed", "<hash:3da4fa4f3f53>", expected=False)
+    write_set(tmp_path, [picture, cut, empty, dropped, hashed, {"evalId": "none"}])
 
     code, _, said = run(evaltap)
 
@@ -224,6 +227,8 @@ def test_inputs_that_cannot_be_said_again_are_named(evaltap: Evaltap, tmp_path: 
         "picture: turn 1 has an image",
         "cut: turn 1",
         "empty: turn 1",
+        "dropped: turn 1 has a user message that was recorded as redacted",
+        "hashed: turn 1 has a user message that was recorded as a hash",
         "none: has no turns",
     ):
         assert part in said

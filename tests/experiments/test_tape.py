@@ -171,6 +171,7 @@ def test_arguments_of_any_length_are_likened_in_little_time() -> None:
         ({"result": "missing"}, "result of get was not recorded"),
         ({"result": "truncated"}, "result of get was cut"),
         ({"result": "redacted"}, "result of get was redacted"),
+        ({}, "result of get was recorded as a hash"),
         ({"arguments": "missing"}, "arguments of get were not recorded"),
     ],
 )
@@ -178,7 +179,9 @@ def test_a_call_that_was_not_recorded_whole_answers_nothing_and_says_why(
     lost: dict[str, str], why: str
 ) -> None:
     with pytest.raises(ToolMiss, match=why):
-        tape(call("get", {"id": 1}, capture=lost)).answer("get", {"id": 1})
+        tape(call("get", {"id": 1}, [{"v": "<hash:cf53b25b2929>"}], capture=lost)).answer(
+            "get", {"id": 1}
+        )
 
 
 def test_the_result_of_a_later_equal_call_is_not_that_of_one_that_was_lost() -> None:

@@ -78,7 +78,22 @@ def _problem(tool: CaseData) -> str:
     for part in needed:
         if how := _LOST.get(lost.get(part, "")):
             return f"{part} of {tool.get('name')} {'were' if part == 'arguments' else 'was'} {how}"
+    if not tool.get("error") and _has_hash(tool.get("result")):
+        return f"result of {tool.get('name')} was recorded as a hash"
     return ""
+
+
+def is_hash(text: str) -> bool:
+    """Return whether a policy of the recorder has put a hash in place of a text."""
+    return text.startswith("<hash:") and text.endswith(">")
+
+
+def _has_hash(value: Json) -> bool:
+    if isinstance(value, dict):
+        return any(map(_has_hash, value.values()))
+    if isinstance(value, list):
+        return any(map(_has_hash, value))
+    return isinstance(value, str) and is_hash(value)
 
 
 def _message(error: Mapping[str, Any]) -> str:

@@ -81,7 +81,8 @@ def draw(
         try:
             cases.append(_case(one, found[one.key]))
         except InputError as error:
-            lost[one.name] = " ".join(str(error).splitlines()[-1].split())
+            why = " ".join(str(error).splitlines()[-1].split())
+            lost[one.name] = why.removeprefix(f"{one.key[2]}: ")
     return Drawn(tuple(sessions), chances, CaseSet(SET, tuple(cases)), lost)
 
 
