@@ -90,6 +90,7 @@ def test_agents_may_be_async_made_by_a_factory_or_fork(evaltap: Evaltap, agent: 
         ("half_kills_its_process", "was killed by SIGKILL"),
         ("half_blocks", "blocked the event loop"),
         ("half_gives_up", "GivesUp: for good"),
+        ("half_cancels", "the agent raised CancelledError"),
     ],
 )
 def test_what_an_agent_does_wrong_is_one_crashed_run_with_its_reason(

@@ -59,6 +59,9 @@ async def will_not_be_cancelled(messages):
         except asyncio.CancelledError:
             pass
 
+def cancels(messages):
+    raise asyncio.CancelledError
+
 async def blocks(messages):
     time.sleep(600)
 
@@ -103,7 +106,7 @@ def every_other(fails):
     return agent
 
 fails_half = {one.__name__: every_other(one) for one in (
-    says_nothing, returns_garbage, raises, exits, hangs, kills_its_process, blocks, gives_up)}
+    says_nothing, returns_garbage, raises, exits, hangs, kills_its_process, blocks, gives_up, cancels)}
 globals().update({f"half_{name}": agent for name, agent in fails_half.items()})
 
 def make():

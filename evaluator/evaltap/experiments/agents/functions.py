@@ -62,7 +62,10 @@ class FunctionSession:
             try:
                 returned = await called(self._function, *given)
             except asyncio.CancelledError:
-                raise AgentError(TIME_IS_UP) from None
+                task = asyncio.current_task()
+                is_ours = task is not None and task.cancelling() > 0
+                why = TIME_IS_UP if is_ours else "the agent raised CancelledError"
+                raise AgentError(why) from None
             if returned is None and turn.answers == 1:
                 return turn.answer
             if turn.answers or returned is None:
