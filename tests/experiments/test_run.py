@@ -417,12 +417,37 @@ def start(folder: Path, *more: str) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
+def until(found: Callable[[], Any]) -> Any:
+    """Return what is found, within a minute."""
+    ends = time.monotonic() + 60
+    while not (value := found()) and time.monotonic() < ends:
+        time.sleep(0.02)
+    return value
+
+
 def slow_set(folder: Path, cases: int, seconds: float) -> None:
     write_set(folder, [case(f"c{number}", f"add {number} 1") for number in range(cases)])
     (folder / "slow.py").write_text(
         "import time\nfrom agents import answer\n"
         f"def agent(messages, turn):\n    time.sleep({seconds})\n    return answer(messages, turn)\n"
     )
+
+
+@pytest.mark.slow
+def test_an_agent_that_is_being_made_does_not_outlive_a_killed_experiment(tmp_path: Path) -> None:
+    write_set(tmp_path, [case("sum", "add 2 3")])
+    (tmp_path / "slow.py").write_text(
+        "import os, time\nopen('pid.txt', 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
+    )
+    process = start(tmp_path)
+    pid = until(
+        lambda: (tmp_path / "pid.txt").read_text() if (tmp_path / "pid.txt").exists() else ""
+    )
+
+    process.kill()
+    process.communicate()
+
+    assert until(lambda: not Path(f"/proc/{pid}").exists())
 
 
 @pytest.mark.slow

@@ -398,6 +398,7 @@ async def serve(settings: WorkerSettings, read: BinaryIO, write: Callable[..., N
     inventions, partners = Inventions(), Partners()
     recorder, redactor = recorder_of(settings, inventions)
     try:
+        units = _units(read, lambda: _end_orphaned(recorder))  # also while the agent is made
         strays = None
         if (policy := settings.policy) is not None:
             strays = refuse_strays(lambda name: policy.missed(name) == "real")
@@ -405,7 +406,6 @@ async def serve(settings: WorkerSettings, read: BinaryIO, write: Callable[..., N
         write({"ready": agent.abilities})
         worker = Worker(agent, recorder, settings, inventions, partners=partners, redactor=redactor)
         worker.strays = strays
-        units = _units(read, lambda: _end_orphaned(recorder))
         say = _together(write)
 
         async def run() -> None:
