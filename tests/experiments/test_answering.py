@@ -1,14 +1,23 @@
 """The contract of a replay, for every framework: a recording answers in place of the tools."""
 
 import asyncio
+import re
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from evaltap.experiments.agents.loading import agent_of
+from evaltap.experiments.mocks.policy import MockPolicy
+from evaltap.experiments.mocks.recorded import recording_of
+from evaltap.experiments.mocks.tape import Tape
+from evaltap.experiments.pseudonyms import Inventions
+from evaltap.experiments.worker import UnitEnd, Worker, WorkerSettings, recorder_of
 from evaltap.recorder import MemorySink, Recorder
 from evaltap.recorder.answering import ToolMiss
-from plugin_drivers import Adk, ClaudeAgent, OpenAIAgents, OpenAIRunHooks
-from plugin_drivers.driver import AgentSpec, Driver, Step, call, says
+from plugin_drivers import Adk, ClaudeAgent, OpenAIAgents, OpenAIRunHooks, PydanticAI
+from plugin_drivers.driver import AgentSpec, Call, Driver, Step, call, says
 from support.worlds.framework_runs import FRAMEWORKS, Runs, agent_for_a_run, unit_of
 from support.worlds.replayed_agents import Recording, Shop, calls_of, recorded, replay, replay_now
 
@@ -44,6 +53,118 @@ def test_the_recorded_result_reaches_the_model_and_the_case(
     (tool,) = calls_of(runs.cases())
     assert facts(tool) == {"name": "sell", "arguments": {"sku": "A"}, "result": "as recorded"}
     assert shop.effects() == []
+
+
+class OutOfStock(Exception):
+    pass
+
+
+OUTCOMES: Mapping[str, Any] = {
+    "text": "sold", "text of JSON": '{"a": [1, 2.0]}', "none": None, "list": ["a", {"b": None}],
+    "object": {"a": 1, "b": 2.0}, "number": 5.0, "false": False, "empty": "",
+    "error in an object": {"error": "out of stock"}, "error": OutOfStock("none left"),
+    "value error": ValueError("bad sku"), "error without text": OutOfStock(),
+}  # fmt: skip
+
+
+@frameworks()
+@pytest.mark.parametrize("outcome", OUTCOMES.values(), ids=OUTCOMES)
+def test_the_model_is_told_what_it_was_told_when_the_calls_were_recorded(
+    kind: type[Driver], outcome: object
+) -> None:
+    is_live = True
+
+    def sell(sku: str, count: int = 1, note: str | None = None) -> Any:
+        """Sell some."""
+        assert is_live
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def run(answers: Tape | None) -> tuple[Any, list[str], list[Any]]:
+        runs = Runs()
+        calls = call("sell", "c1", sku="A"), call("sell", "c2", sku="B", count=2)
+        seller = agent_for_a_run(
+            kind, lambda: AgentSpec([says("", *calls), says("Done.")], tools=[sell]), []
+        )
+        ended, given = replay_now(runs, seller, answers, unit_of("Sell"))
+        told = [_VARYING.sub("", one) for one in given]
+        return ended, told, runs.cases()
+
+    ended, told, (case,) = run(None)
+    tape, is_live = Tape(recording_of(case), MockPolicy()), False
+    tape.begin()
+    again, told_again, replayed = run(tape)
+
+    if isinstance(ended, Exception):  # of two parallel calls, one is cancelled
+        assert isinstance(again, type(ended) | ToolMiss)
+    else:
+        assert (again, told_again, tape.missed) == (ended, told, [])
+        assert [*map(facts, calls_of(replayed))] == [*map(facts, calls_of([case]))]
+
+
+_VARYING = re.compile(
+    r"datetime\.datetime\([^)]*\)|adk-[0-9a-f-]+|run--?[0-9a-f-]+|[0-9a-f]{8}-[0-9a-f-]{27}|[0-9a-f]{16,}"
+)
+
+
+@frameworks(OpenAIAgents, OpenAIRunHooks)  # where it ends the run
+@pytest.mark.parametrize(
+    "refused",
+    [call("sell", "c1", count=7), call("sell_all", "c1", sku="A")],
+    ids=lambda one: one.tool,
+)
+def test_a_call_that_the_framework_refuses_again_is_no_other_call(
+    kind: type[Driver], refused: Call, shop: Shop, tmp_path: Path
+) -> None:
+    calls = says("", refused), says("", call("sell", "c2", sku="A")), says("Done.")
+
+    def run(policy: MockPolicy | None, **recording: Any) -> tuple[UnitEnd, list[Any]]:
+        sink, inventions = MemorySink(), Inventions()
+        recorder, _ = recorder_of(WorkerSettings(log=str(tmp_path / "log.db")), inventions, sink)
+        seller = agent_for_a_run(kind, lambda: AgentSpec(calls, tools=shop.tools()), [])
+        worker = Worker(
+            agent_of(seller, recorder), recorder, WorkerSettings(policy=policy), inventions
+        )
+        end = asyncio.run(worker.run(unit_of("Sell", **recording)))
+        recorder.close()
+        return end, sink.cases
+
+    _, (case,) = run(None)
+    end, _ = run(MockPolicy(), recording=recording_of(case))
+
+    # What pydantic-ai says of an unknown tool is recorded as a result.
+    known = [] if refused.tool == "sell" or kind is not PydanticAI else ["sell_all"]
+    assert end.mocks is not None
+    assert [one["tool"] for one in end.mocks["turns"][0]["unused"]] == known
+    assert end.state == "ended"
+
+
+@frameworks()
+@pytest.mark.parametrize("sku", ["A", "B"])
+def test_the_tools_of_an_agent_that_a_function_runs_are_answered(
+    kind: type[Driver], sku: str, runs: Runs, shop: Shop
+) -> None:
+    driver = kind(Recorder(sink=MemorySink(), disabled=True))
+    steps = says("", call("sell", "c1", sku=sku)), says("Done.")
+    seller = driver.agent(AgentSpec(steps, tools=shop.tools()))
+    sold = {"name": "sell", "arguments": {"sku": "A"}, "result": "as recorded"}
+    tape = Tape(recording_of({"actualConversation": [{"tools": [sold]}]}), MockPolicy())
+    tape.begin()
+
+    async def function(messages: list[dict[str, str]]) -> str | None:
+        return await driver.ask(seller, messages[-1]["content"])
+
+    with driver.installed():
+        ended, given = replay_now(runs, function, tape, unit_of("Sell"))
+
+    assert shop.effects() == []
+    if sku == "A":
+        assert ended == ["Done."]
+        assert "as recorded" in given[-1]
+        assert [*map(facts, calls_of(runs.cases()))] == [sold]
+    else:
+        assert isinstance(ended, ToolMiss)
 
 
 @frameworks()

@@ -100,6 +100,8 @@ WRONG = {
     """print('{"answer": "x", "tools": {}}')""": "has tools '{}'; expected a list of calls",
     """print('{"answer": "x", "tools": [{"arguments": {}}]}')""": "has no name",
     """print('{"answer": "x", "usage": {"input_tokens": "7"}}')""": "has input_tokens '7'",
+    """print('{"answer": "x", "usage": {"cost_usd": -1}}')""": "has cost_usd '-1'; expected an amount",
+    """print('{"answer": "x", "usage": {"cost_usd": NaN}}')""": "has cost_usd 'nan'",
     """print('{"answer": "x"}\\n{"answer": "y"}')""": "the command answered twice, the second time",
     "sys.exit('no key')": "the command exited with code 1 without an answer; it printed last: no key",
     "os.kill(os.getpid(), 9)": "the command was killed by signal 9 without an answer",

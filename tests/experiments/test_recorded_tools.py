@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from evaltap.evaluator.store.database import Store
+from evaltap.recorder.privacy.pseudonyms import derived_key
+from evaltap.recorder.privacy.redactor import PatternRedactor
 from support.builders.commands import Evaltap
 from support.worlds.recorded_shop import call, order, recorded, write_shop
 
@@ -55,6 +57,27 @@ def test_the_recorded_agent_gets_every_recorded_result_and_passes_every_metric(
     assert said_ == ["<email:5345e9>", None], "invented values are pseudonyms again"
 
 
+def test_an_address_that_an_agent_has_of_its_own_matches_its_pseudonym(
+    evaltap: Evaltap, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EVALTAP_REDACTION_KEY", key := "a key of production")
+    own = PatternRedactor(derived_key(key)).value("shop@example.org")
+    sent = call("send", {"sender": own, "to": "<email:5345e9>", "cc": "raw@example.org"}, "sent")
+    cases = [recorded("s-1", ("I am <email:5345e9>", [sent], "Sent."))]
+    (tmp_path / "own.evalset.json").write_text(json.dumps({"evalSetId": "o", "evalCases": cases}))
+    (tmp_path / "mailing.py").write_text(
+        "def answer(messages, turn):\n"
+        "    to = messages[-1]['content'].split()[-1].title()\n"
+        "    given = {'sender': 'Shop@example.org', 'to': to, 'cc': 'raw@example.org'}\n"
+        "    return turn.run_tool('send', given, None).title() + '.'\n"
+    )
+
+    code, out, _ = evaltap("run", "own.evalset.json", "--agent", "mailing:answer", "--metrics",
+                           "metrics.json", "--db", "x.duckdb", "--json")  # fmt: skip
+
+    assert (code, json.loads(out)["mocks"]["hits"]) == (0, 1)
+
+
 def test_a_call_without_a_recorded_result_is_an_invalid_run_with_its_reason(
     evaltap: Evaltap,
 ) -> None:
@@ -71,6 +94,21 @@ def test_an_agent_that_swallows_the_miss_is_invalid_all_the_same(evaltap: Evalta
     code, found, _ = run(evaltap, "shop:swallows")
 
     assert (code, found["units"]["invalid"], real_calls()) == (3, 2, 0)
+
+
+def test_a_tool_that_a_thread_of_the_agent_calls_is_answered_or_does_not_run(
+    evaltap: Evaltap,
+) -> None:
+    _, found, _ = run(evaltap, "shop:in_threads")
+    assert (found["units"]["scored"], found["mocks"]["hits"]) == (2, 2)
+
+    code, found, _ = run(evaltap, "shop:strays")
+    assert (code, found["units"]["invalid"]) == (3, 2)
+    assert "was called outside of a run" in found["cases"][0]["reasons"][0]
+    assert real_calls() == 0
+
+    run(evaltap, "shop:strays", "--read-only", "get_order")
+    assert real_calls() == 2
 
 
 @pytest.mark.slow

@@ -15,6 +15,14 @@ from support.builders.commands import Evaltap
 from support.worlds.replayed_shop import METRICS
 
 AGENTS = """
+from evaltap.recorder import tool
+
+
+@tool
+def warm_up(id):
+    return real(id=id)
+
+
 def real(**arguments):
     with open("real.txt", "a") as file:
         file.write("x")
@@ -53,7 +61,26 @@ renamed = agent(look="fetch_order")
 skips = agent(ask=False)
 
 
+seen = set()
+
+
+def worse_at_last(messages, turn):
+    asked = messages[-1]["content"]
+    first = asked not in seen
+    seen.add(asked)
+    return (old if first else worse)(messages, turn)
+
+
 def crashes(messages, turn):
+    raise LookupError("broken")
+
+
+def calls_at_its_start():
+    warm_up(id="A-1")
+    return old
+
+
+def does_not_start():
     raise LookupError("broken")
 """
 SESSIONS = 60
@@ -195,18 +222,46 @@ def test_after_other_calls_the_next_user_message_is_off_script(evaltap: Evaltap)
 
 
 @pytest.mark.slow
-def test_a_crash_of_the_agent_is_a_failure_and_no_fork(evaltap: Evaltap) -> None:
+@pytest.mark.parametrize("agent", ["crashes", "does_not_start"])
+def test_a_crash_of_the_agent_is_a_failure_and_no_fork(evaltap: Evaltap, agent: str) -> None:
     record()
     land(evaltap)
 
-    code, found, _ = replay(evaltap, "crashes")
+    code, found, _ = replay(evaltap, agent)
 
     assert code == 1
     metric = found["metrics"]["run_succeeded"]
     assert metric["bounds"][0] == 0.0
     assert metric["new"]["rate"] == 0.0
+    assert len(metric["newly_failing"]) == SESSIONS
     assert found["off_script"] == 30
     assert found["forks"] == []
+
+
+@pytest.mark.slow
+def test_a_tool_that_an_agent_calls_at_its_start_is_not_answered_and_blames_nobody(
+    evaltap: Evaltap,
+) -> None:
+    record()
+    land(evaltap)
+
+    code, found, said = replay(evaltap, "calls_at_its_start")
+
+    assert code == 3
+    assert (found["faithful"]["share"], found["off_script"]) == (0.0, 90)
+    assert "warm_up was called before the first turn" in said
+
+
+@pytest.mark.slow
+def test_the_run_that_fails_is_the_one_that_is_shown(evaltap: Evaltap) -> None:
+    record()
+    land(evaltap)
+
+    _, found, _ = replay(evaltap, "worse_at_last", "--runs", "3", "--concurrency", "1")
+
+    failing = found["metrics"]["ends_with_stop"]["newly_failing"]
+    assert len(failing) == 15
+    assert all("+ answer: Refunded" in found["differences"][one] for one in failing)
 
 
 @pytest.mark.slow
@@ -234,6 +289,26 @@ def test_a_sample_of_sampled_traffic_is_weighted_by_both_draws(evaltap: Evaltap)
     assert found["recorded_sessions"] == kept
     assert 4 <= found["sessions"] < kept
     assert found["metrics"]["run_succeeded"]["old"]["rate"] == 1.0
+
+
+def test_sessions_that_cannot_be_replayed_are_counted_by_reason(evaltap: Evaltap) -> None:
+    with Recorder(log="shop.log.db", app_name="shop") as recorder:
+        for number in range(6):
+            parts = [
+                {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+            ]
+            with recorder.turn(
+                session_id=f"s{number}", user="thanks", parts=parts if number else ()
+            ) as turn:
+                turn.respond("You are welcome.")
+    land(evaltap)
+
+    _, found, said = replay(evaltap, "old")
+
+    assert found is not None, said
+    (note,) = found["notes"]
+    assert note.startswith("not replayed: 5 sessions: turn 1 has an image")
+    assert found["metrics"]["ends_with_stop"]["new"]["rate"] == 1.0, "though it has no tool calls"
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ from contextlib import chdir
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -105,6 +106,22 @@ def test_a_result_that_was_not_recorded_is_invalid_and_no_fork_of_the_agent() ->
     assert [one.fate for one in fates("forked", [asked], 2)] == ["invalid", "off_script"]
     assert lost.sentence == "result of refund was not recorded"
     assert Fork("refund", {}, "ran for real").sentence == "refund ran for real"
+
+
+def test_an_agent_that_does_not_start_or_dies_has_failed_in_the_first_turn() -> None:
+    first, second = fates("crashed", [], 2)
+
+    assert (first.fate, first.verdict(None)) == ("faithful", False)
+    assert (second.fate, second.verdict(None)) == ("off_script", None)
+
+
+def test_a_crash_of_which_nothing_was_recorded_is_a_failure() -> None:
+    asked: dict[str, list[Any]] = {"misses": [], "unused": [], "real": [], "invented": []}
+
+    found = list(fates("crashed", [asked, asked], 3))
+
+    assert [one.verdict(True) for one in found[:1]] == [True]
+    assert [one.verdict(None) for one in found] == [None, False, None]
 
 
 def test_verdicts_stand_where_they_differ(store: Store) -> None:

@@ -2,16 +2,19 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from evaltap.evaluator.store.database import Store
+from evaltap.experiments.pseudonyms import Inventions
 from evaltap.schemas.files.documents import read_result
 from support.builders.commands import Evaltap
 from support.worlds.running_agents import case, write_set
@@ -85,6 +88,9 @@ def test_agents_may_be_async_made_by_a_factory_or_fork(evaltap: Evaltap, agent: 
         ("half_exits", "raised SystemExit: enough"),
         ("half_hangs", "did not answer within 1 s"),
         ("half_kills_its_process", "was killed by SIGKILL"),
+        ("half_blocks", "blocked the event loop"),
+        ("half_gives_up", "GivesUp: for good"),
+        ("half_cancels", "the agent raised CancelledError"),
     ],
 )
 def test_what_an_agent_does_wrong_is_one_crashed_run_with_its_reason(
@@ -98,6 +104,16 @@ def test_what_an_agent_does_wrong_is_one_crashed_run_with_its_reason(
     assert reason in by_id["sum"]["reasons"][0]
     assert (by_id["sum"]["passed"], by_id["product"]["passed"]) == (0, 1)
     assert [one["pass_rate"] for one in found["metrics"]] == [0.5, 0.5], "a crash has not passed"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("when", ["start", "end"])
+def test_an_agent_that_does_not_start_or_end_holds_up_nobody(evaltap: Evaltap, when: str) -> None:
+    code, found, _ = run(evaltap, f"agents:WillNot{when.title()}", "--turn-seconds", "1")
+
+    assert code == 1
+    assert found["units"]["crashed"] == 2
+    assert f"did not {when} within 1 s" in found["cases"][0]["reasons"][0]
 
 
 def test_two_answers_are_none(evaltap: Evaltap) -> None:
@@ -115,6 +131,18 @@ def test_an_agent_that_will_not_be_cancelled_is_abandoned(evaltap: Evaltap) -> N
     assert found["units"]["crashed"] == 2
     assert "was abandoned" in found["cases"][0]["reasons"][0]
     assert time.monotonic() - began < 60, "nobody waits for it"
+
+
+def test_an_answer_that_nobody_asked_for_is_a_crash_also_at_the_end(evaltap: Evaltap) -> None:
+    Path("late.py").write_text(
+        'import sys\nfor _ in sys.stdin:\n    print(\'{"answer": "5"}\', flush=True)\n'
+        'print(\'{"answer": "6"}\', flush=True)\n'
+    )
+
+    code, found, _ = run(evaltap, f"command:{sys.executable} late.py")
+
+    assert (code, found["units"]["crashed"]) == (1, 2)
+    assert "answered twice" in found["cases"][0]["reasons"][0]
 
 
 def test_an_agent_meets_the_conversation_so_far_and_the_context(
@@ -188,7 +216,10 @@ def test_inputs_that_cannot_be_said_again_are_named(evaltap: Evaltap, tmp_path: 
     cut["conversation"][0]["capture"] = {"userContent": "truncated"}
     empty = case("empty", "add 1 2")
     del empty["conversation"][0]["userContent"]
-    write_set(tmp_path, [picture, cut, empty, {"evalId": "none"}])
+    dropped = case("dropped", "[REDACTED:content]", expected=False)
+    dropped["conversation"][0]["capture"] = {"userContent": "redacted"}
+    hashed = case("hashed", "<hash:3da4fa4f3f53>", expected=False)
+    write_set(tmp_path, [picture, cut, empty, dropped, hashed, {"evalId": "none"}])
 
     code, _, said = run(evaltap)
 
@@ -197,6 +228,8 @@ def test_inputs_that_cannot_be_said_again_are_named(evaltap: Evaltap, tmp_path: 
         "picture: turn 1 has an image",
         "cut: turn 1",
         "empty: turn 1",
+        "dropped: turn 1 has a user message that was recorded as redacted",
+        "hashed: turn 1 has a user message that was recorded as a hash",
         "none: has no turns",
     ):
         assert part in said
@@ -313,6 +346,45 @@ def test_pseudonyms_reach_the_agent_as_values_and_the_record_as_pseudonyms(
     assert found["metrics"][1]["pass_rate"] == 1.0
 
 
+def test_a_message_that_no_text_can_hold_is_kept_readable(evaltap: Evaltap) -> None:
+    Path("agents.py").write_text("def odd(messages):\n    raise ValueError('a\\ud800b')\n")
+
+    code, found, _ = run(evaltap, "agents:odd")
+
+    assert code == 1
+    assert found["cases"][0]["reasons"] == ["ValueError: a?b"]
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        str.upper,
+        lambda value: value.replace(" ", ""),
+        lambda value: value.replace("+", "00"),
+        lambda value: value.replace("+44 ", "0").replace(" ", "-"),
+        lambda value: value if "@" in value else " ".join(re.findall(".{1,4}", value)),
+    ],
+)
+def test_an_invented_value_is_known_however_an_agent_writes_it(write: Callable[[str], str]) -> None:
+    said = "<email:5345e9>,<phone:00aa11bb>,<card:00aa11bb>,<iban:00aa11bb>"
+    inventions = Inventions()
+    given = [write(one) for one in inventions.fill(said).split(",")]
+
+    assert ",".join(inventions.restore(given)) == said
+
+
+def test_more_telephone_numbers_than_there_are_for_drama_are_invented_or_left() -> None:
+    inventions = Inventions()
+    said = [f"<phone:{number * 7919:012x}>" for number in range(3_000)]
+
+    given = [inventions.fill(one) for one in said]
+
+    assert len(set(given)) == len(said)
+    assert not any("<" in one for one in given)
+    assert inventions.restore(given) == said
+    assert given == [inventions.fill(one) for one in said]
+
+
 def test_the_peers_quick_start_runs_as_printed(evaltap: Evaltap, tmp_path: Path) -> None:
     Path("calc.py").write_text(
         "def agent(messages, turn):\n"
@@ -345,12 +417,37 @@ def start(folder: Path, *more: str) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
+def until(found: Callable[[], Any]) -> Any:
+    """Return what is found, within a minute."""
+    ends = time.monotonic() + 60
+    while not (value := found()) and time.monotonic() < ends:
+        time.sleep(0.02)
+    return value
+
+
 def slow_set(folder: Path, cases: int, seconds: float) -> None:
     write_set(folder, [case(f"c{number}", f"add {number} 1") for number in range(cases)])
     (folder / "slow.py").write_text(
         "import time\nfrom agents import answer\n"
         f"def agent(messages, turn):\n    time.sleep({seconds})\n    return answer(messages, turn)\n"
     )
+
+
+@pytest.mark.slow
+def test_an_agent_that_is_being_made_does_not_outlive_a_killed_experiment(tmp_path: Path) -> None:
+    write_set(tmp_path, [case("sum", "add 2 3")])
+    (tmp_path / "slow.py").write_text(
+        "import os, time\nopen('pid.txt', 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
+    )
+    process = start(tmp_path)
+    pid = until(
+        lambda: (tmp_path / "pid.txt").read_text() if (tmp_path / "pid.txt").exists() else ""
+    )
+
+    process.kill()
+    process.communicate()
+
+    assert until(lambda: not Path(f"/proc/{pid}").exists())
 
 
 @pytest.mark.slow

@@ -1,13 +1,17 @@
 """Tool calls are answered from a recording, or the run knows that they were not."""
 
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
+import orjson
 import pytest
 
-from evaltap.experiments.mocks.drift import totals
+from evaltap.experiments.mocks.drift import drift_of, renamed, totals
 from evaltap.experiments.mocks.policy import MockPolicy
 from evaltap.experiments.mocks.recorded import recording_of
 from evaltap.experiments.mocks.tape import Tape
+from evaltap.recorder import MemorySink, Recorder
 from evaltap.recorder.answering import RUN, RecordedError, ToolMiss
 
 
@@ -90,12 +94,84 @@ def test_a_recorded_error_is_raised_as_the_exception_that_it_was() -> None:
         assert type(other.value).__name__ == name
 
 
+class Declined(Exception):
+    def __init__(self, order: str, *, code: int) -> None:
+        super().__init__(f"{order}: declined with {code}")
+
+
+class Sorry(Exception):
+    def __init__(self, order: str) -> None:
+        super().__init__(f"sorry about {order}")
+
+
+class Retry(Exception):
+    def __init__(self, message: str) -> None:
+        self.message = message
+        super().__init__(message)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (Declined, "A-1: declined with 7"),
+        (Sorry, "sorry about A-1"),
+        (Retry, "later"),
+        (KeyError, "'A-1'"),
+        (UnicodeDecodeError, "'utf-8' codec can't decode byte 0xff"),
+    ],
+)
+def test_a_recorded_error_is_caught_as_the_live_one_was(kind: type[Exception], text: str) -> None:
+    module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+    error = {"type": f"{module}{kind.__name__}", "message": text}
+
+    with pytest.raises(kind) as caught:
+        tape(call("pay", error=error)).answer("pay", {})
+
+    assert str(caught.value) == text
+    assert not isinstance(caught.value, Retry) or caught.value.message == text
+
+
+@dataclass
+class Parcel:
+    weight: float
+
+
+@pytest.mark.parametrize(
+    "given",
+    [2**70, float("nan"), b"\xff", "\ud800", Parcel(1.5), datetime(2026, 1, 2), {(1, 2): "x"}, {3}],
+    ids=repr,
+)
+def test_arguments_match_as_the_recorder_keeps_them(given: object) -> None:
+    sink = MemorySink()
+    with Recorder(sink=sink) as recorder, recorder.turn(session_id="s", user="u") as turn:
+        turn.tool("get", {"x": given}, result="ok")
+    recorded = sink.cases[0]["actualConversation"][0]["tools"]
+
+    assert tape(*recorded).answer("get", {"x": given}) == "ok"
+    missing = tape(call("get", {"x": "another"}))
+    with pytest.raises(ToolMiss):
+        missing.answer("get", {"x": given})
+    orjson.dumps(missing.data())  # can be stored
+
+
+def test_arguments_of_any_length_are_likened_in_little_time() -> None:
+    text = "y" * 300_000
+    made = tape(call("put", {"x": text}), call("put", {"x": "z"}))
+    with pytest.raises(ToolMiss):
+        made.answer("put", {"x": text + "!"})
+    with pytest.raises(ToolMiss):
+        made.end()
+
+    assert drift_of([made.data()])["put"].changed
+
+
 @pytest.mark.parametrize(
     ("lost", "why"),
     [
         ({"result": "missing"}, "result of get was not recorded"),
         ({"result": "truncated"}, "result of get was cut"),
         ({"result": "redacted"}, "result of get was redacted"),
+        ({}, "result of get was recorded as a hash"),
         ({"arguments": "missing"}, "arguments of get were not recorded"),
     ],
 )
@@ -103,7 +179,21 @@ def test_a_call_that_was_not_recorded_whole_answers_nothing_and_says_why(
     lost: dict[str, str], why: str
 ) -> None:
     with pytest.raises(ToolMiss, match=why):
-        tape(call("get", {"id": 1}, capture=lost)).answer("get", {"id": 1})
+        tape(call("get", {"id": 1}, [{"v": "<hash:cf53b25b2929>"}], capture=lost)).answer(
+            "get", {"id": 1}
+        )
+
+
+def test_the_result_of_a_later_equal_call_is_not_that_of_one_that_was_lost() -> None:
+    made = tape(
+        call("poll", {}, "running", capture={"result": "redacted"}),
+        call("poll", {}, "done"),
+        call("poll", {"id": 1}, "other"),
+    )
+
+    assert made.answer("poll", {"id": 1}) == "other"
+    with pytest.raises(ToolMiss, match="result of poll was redacted"):
+        made.answer("poll", {})
 
 
 def test_a_tool_that_may_run_runs_only_without_a_recorded_result() -> None:
@@ -151,6 +241,15 @@ def test_a_result_of_another_turn_answers_nothing() -> None:
         made.answer("get", {})
     made.begin()
     assert made.answer("get", {}) == "ok"
+
+
+def test_only_a_tool_that_is_no_longer_called_may_be_the_old_name() -> None:
+    recorded = ["get_order", "refund"]
+
+    (line,) = renamed(["fetch_order"], recorded, ["refund"])
+    assert "--rename-tool fetch_order=get_order" in line
+    assert [*renamed(["fetch_order"], recorded, ["get_order", "refund"])] == []
+    assert [*renamed(["c"], ["a"], [])] == []
 
 
 def test_the_drift_report_counts_by_tool_and_shows_how_arguments_changed() -> None:

@@ -55,7 +55,8 @@ def lines_of_mocks(mocks: Mapping[str, Any], cases: CaseSet) -> Iterator[str]:
             yield visible(f"  {name}: {change['difference']} ({change['count']}x)")
     recorded = names(one.recording for one in cases.cases)
     missed = [name for name, tool in by_tool.items() if tool["misses"]]
-    for line in renamed(missed, recorded):
+    asked = [name for name, tool in by_tool.items() if tool["hits"]]
+    for line in renamed(missed, recorded, asked):
         yield visible(f"  {line}")
     if missed:
         name = missed[0]

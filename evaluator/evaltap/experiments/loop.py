@@ -360,7 +360,8 @@ class Experiment:
         if end.state == "invalid":
             return row("invalid")
         if end.state == "missed":
-            return row("forked", turns=wanted - 1) if self._settings.replays else row("invalid")
+            whole = max(0, wanted - 1)
+            return row("forked", turns=whole) if self._settings.replays else row("invalid")
         if arrived >= wanted and (arrived or end.state == "ended"):
             return row("ran")
         if end.state == "crashed":  # before or without a recorded turn: it is a crash all the same
@@ -393,7 +394,8 @@ class Experiment:
             self.progress.spent_usd += judged_usd(self._store, ready)
         rows = []
         for key, row in ready.items():
-            crashed = "crashed" in verdicts[key].values() or (not self._metrics and row.reason)
+            # An agent may have answered, and failed or hung all the same when it was to end.
+            crashed = row.reason or "crashed" in verdicts[key].values()
             state: UnitState = "forked" if row.missed else "crashed" if crashed else "scored"
             reason = None if state == "scored" else row.reason
             rows.append(row._replace(state=state, reason=reason))

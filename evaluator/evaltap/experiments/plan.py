@@ -17,7 +17,7 @@ from evaltap.evaluator.scoring.results.runs import RunMetric
 from evaltap.experiments.agents.base import ChatMessage, MetCase, Unit
 from evaltap.experiments.mocks.declared import DeclaredMock, declared_mocks
 from evaltap.experiments.mocks.policy import MockPolicy
-from evaltap.experiments.mocks.recorded import recording_of
+from evaltap.experiments.mocks.recorded import is_hash, recording_of
 from evaltap.experiments.partners import MOST_TURNS
 from evaltap.experiments.service.simulation import scenario_problem
 from evaltap.recorder.privacy.redactor import Redactor
@@ -243,7 +243,7 @@ def _said(turn: CaseData | None) -> tuple[str, str]:
     if not isinstance(message, dict):
         return "", "has no user message"
     how = turn.get("capture", {}).get("userContent")
-    if how in ("missing", "truncated"):
+    if how in ("missing", "truncated", "redacted"):
         return "", f"has a user message that was recorded as {how}"
     parts = [one for one in message.get("content_parts") or () if isinstance(one, dict)]
     if any(one.get("type") not in (None, "text") for one in parts):
@@ -252,6 +252,8 @@ def _said(turn: CaseData | None) -> tuple[str, str]:
     if not isinstance(content, str) or not content:
         texts = (one.get("text") for one in parts)
         content = "\n".join(one for one in texts if isinstance(one, str))
+    if is_hash(content):
+        return "", "has a user message that was recorded as a hash"
     return content, "" if content else "has an empty user message"
 
 

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, fields, replace
 from typing import Any, BinaryIO, Final, Literal, TypeAlias
 
@@ -35,11 +35,14 @@ from evaltap.experiments.mocks.tape import Tape
 from evaltap.experiments.partners import Partners, User, partners_of
 from evaltap.experiments.pseudonyms import Inventions, restoring
 from evaltap.recorder import Recorder, RecorderConfig, Sink
-from evaltap.recorder.answering import TOOL_ANSWERS, ToolMiss
+from evaltap.recorder.answering import TOOL_ANSWERS, Strays, ToolMiss, refuse_strays
+from evaltap.recorder.copying import readable
 from evaltap.recorder.delivery.redaction_key import configured_redactor
+from evaltap.recorder.observation import Observation, ToolCalled
 from evaltap.recorder.privacy.redactor import Redactor
 from evaltap.schemas.errors import EvaltapError, InputError
 from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.formats.model import Json
 
 _FIRST_PAUSE: Final = 1.0
 
@@ -162,13 +165,15 @@ class Worker:
         self._inventions = inventions or Inventions()
         self._partners = partners or Partners()
         self._redactor = redactor
-        """For the turns of the agent that gives the expected ones."""
+        """For arguments of calls, and the turns of the agent that gives the expected ones."""
+        self.strays: Strays | None = None
+        """Refuses calls of which nobody knows whose they are; None lets their tools run."""
 
     async def run(self, unit: Unit) -> UnitEnd:
         """Run the agent on a case, turn by turn, until one fails; never raises what the agent raises."""
         unit = self._inventions.filled(unit)
         began, conversation = time.monotonic(), Conversation(unit)
-        tape, dialogue = _tape(unit, self._policy, self._tools), self._dialogue(unit)
+        tape, dialogue = self._tape(unit), self._dialogue(unit)
         answers = TOOL_ANSWERS.set(tape)
         with self._recorder.run_labels(
             run=unit.run,
@@ -190,10 +195,10 @@ class Worker:
             run=unit.run,
             eval_id=unit.eval_id,
             state=state,
-            reason=self._inventions.restore(reason),
+            reason=readable(self._inventions.restore(reason)),
             turns=conversation.turns,
             seconds=time.monotonic() - began,
-            mocks=None if tape is None else self._inventions.restore(tape.data()),
+            mocks=None if tape is None else readable(self._inventions.restore(tape.data())),
             ended_by=dialogue.ended_by,
             expected=dialogue.expected,
             partners_usd=dialogue.cost_usd,
@@ -212,7 +217,7 @@ class Worker:
             return "invalid", str(error)
         except ToolMiss as miss:
             return "missed", str(miss)
-        except (Exception, asyncio.CancelledError, SystemExit, KeyboardInterrupt) as error:
+        except BaseException as error:  # of the agent, whatever it is
             # What the agent or its framework made of a miss is its words for it.
             if tape is not None and tape.missed:
                 return "missed", str(tape.missed[0])
@@ -226,26 +231,72 @@ class Worker:
         self, conversation: Conversation, dialogue: Dialogue, tape: Tape | None
     ) -> None:
         answer: str | None = ""
-        async with self._agent.session(conversation.unit) as session:
-            while (user := await dialogue.next(answer or "")) is not None:
-                asked = conversation.ask(user)
-                if tape is not None:
-                    tape.begin()
-                await self._pace.turn()
-                answer = await self._answer(session, asked)
-                self._pace.succeeded()
-                if tape is not None:
-                    tape.end()
-                conversation.answered(answer)
-                if tape is not None and tape.has_left:
-                    return
+        clock = asyncio.get_running_loop().time
+        limit = asyncio.timeout(self._turn_seconds)
+        try:
+            async with limit, self._agent.session(conversation.unit) as session:
+                limit.reschedule(None)  # each turn has its own
+                try:
+                    while (user := await dialogue.next(answer or "")) is not None:
+                        asked = conversation.ask(user)
+                        if tape is not None:
+                            tape.begin()
+                        await self._pace.turn()
+                        with self._told_of_strays(tape):
+                            answer = await self._answer(session, asked)
+                        self._pace.succeeded()
+                        if tape is not None:
+                            tape.end()
+                        conversation.answered(answer)
+                        if tape is not None and tape.has_left:
+                            return
+                finally:
+                    limit.reschedule(clock() + self._turn_seconds)
+        except TimeoutError:
+            if limit.expired():
+                did = "end" if conversation.turns else "start"
+                raise AgentError(
+                    f"the agent did not {did} within {self._turn_seconds:g} s"
+                ) from None
+            raise
 
     def _dialogue(self, unit: Unit) -> Dialogue:
         tape = None
         if unit.expects or (unit.scenario or {}).get("driver") == "expected":
             other = replace(unit, mocks=unit.expected_mocks, every_turn=unit.expected_every_turn)
-            tape = _tape(other, self._policy, self._tools)
+            tape = self._tape(other)
         return Dialogue(unit, self._partners, self._turn_seconds, tape, self._redactor)
+
+    def _tape(self, unit: Unit) -> Tape | None:
+        """Return what answers the unit's tool calls; None lets every tool run."""
+        policy = self._policy
+        if policy is None:
+            return None
+        mocks = (*unit.mocks, unit.every_turn)
+        wants = policy.invents or any(mock.prompt for turn in mocks for mock in turn)
+        return Tape(
+            unit.recording,
+            policy,
+            declared=unit.mocks,
+            every_turn=unit.every_turn,
+            invent=inventor(unit.recording) if wants else None,
+            tools=self._tools,
+            pool_from=None if unit.scenario is None else len(unit.turns),
+            redacted=self._redacted,
+        )
+
+    def _told_of_strays(self, tape: Tape | None) -> AbstractContextManager[None]:
+        if self.strays is None or tape is None:
+            return nullcontext()
+        return self.strays.telling(tape.refuse)
+
+    def _redacted(self, arguments: Json) -> Json:
+        """Return a tool's arguments as they are recorded: an agent may have addresses of its own."""
+        given = self._inventions.restore(arguments)
+        if self._redactor is None:
+            return given
+        case = self._redactor({"actualConversation": [{"tools": [{"arguments": given}]}]})
+        return given if case is None else case[0]["actualConversation"][0]["tools"][0]["arguments"]
 
     async def _answer(self, session: AgentSession, asked: Asked) -> str | None:
         """Run one turn within its time; an agent that hangs is cancelled, then abandoned."""
@@ -257,24 +308,6 @@ class Worker:
         done, _ = await asyncio.wait({task}, timeout=CANCEL_SECONDS)
         abandoned = "" if done else ", also when it was cancelled, and was abandoned"
         raise AgentError(f"the agent did not answer within {self._turn_seconds:g} s{abandoned}")
-
-
-def _tape(unit: Unit, policy: MockPolicy | None, tools: Sequence[dict[str, Any]]) -> Tape | None:
-    """Return what answers the unit's tool calls; None lets every tool run."""
-    if policy is None:
-        return None
-    mocks = (*unit.mocks, unit.every_turn)
-    wants = policy.invents or any(mock.prompt for turn in mocks for mock in turn)
-    invent = inventor(unit.recording) if wants else None
-    return Tape(
-        unit.recording,
-        policy,
-        declared=unit.mocks,
-        every_turn=unit.every_turn,
-        invent=invent,
-        tools=tools,
-        pool_from=None if unit.scenario is None else len(unit.turns),
-    )
 
 
 def _said(error: BaseException) -> str:
@@ -341,7 +374,19 @@ def recorder_of(
     """Return the recorder of an experiment, and its redactor, which knows what was invented."""
     config = config_for(settings)
     redactor = restoring(inventions, configured_redactor(config))
-    return Recorder(config=config, sink=sink, redactor=redactor), redactor
+    return _TellingRecorder(config=config, sink=sink, redactor=redactor), redactor
+
+
+class _TellingRecorder(Recorder):
+    """Tells of recorded calls who answers them: a framework refuses some by itself."""
+
+    def observe(self, observation: Observation) -> None:
+        """Record an observation."""
+        if isinstance(observation, ToolCalled):
+            answers = TOOL_ANSWERS.get()
+            if isinstance(answers, Tape):
+                answers.made(observation.name, observation.arguments)
+        super().observe(observation)
 
 
 EXPERIMENT: Final = "experiment"
@@ -353,10 +398,14 @@ async def serve(settings: WorkerSettings, read: BinaryIO, write: Callable[..., N
     inventions, partners = Inventions(), Partners()
     recorder, redactor = recorder_of(settings, inventions)
     try:
+        units = _units(read, lambda: _end_orphaned(recorder))  # also while the agent is made
+        strays = None
+        if (policy := settings.policy) is not None:
+            strays = refuse_strays(lambda name: policy.missed(name) == "real")
         agent, partners = await cast_of(settings, recorder)
         write({"ready": agent.abilities})
         worker = Worker(agent, recorder, settings, inventions, partners=partners, redactor=redactor)
-        units = _units(read, lambda: _end_orphaned(recorder))
+        worker.strays = strays
         say = _together(write)
 
         async def run() -> None:
@@ -366,7 +415,9 @@ async def serve(settings: WorkerSettings, read: BinaryIO, write: Callable[..., N
                 say({"end": await worker.run(unit)})
             units.put_nowait(None)  # for the others
 
-        await asyncio.gather(*(run() for _ in range(settings.concurrency)))
+        longest = settings.turn_seconds + CANCEL_SECONDS
+        with _watched(longest, lambda: _end_orphaned(recorder)):
+            await asyncio.gather(*(run() for _ in range(settings.concurrency)))
         await asyncio.sleep(0)  # what was said last is written
     finally:
         partners.close()
@@ -383,13 +434,13 @@ async def cast_of(settings: WorkerSettings, recorder: Recorder) -> tuple[Agent, 
         )
         if isinstance(agent, FactoryAgent):
             await agent.look()
-    except InputError as error:
+    except (InputError, ToolMiss) as error:
         problems.append(str(error))
     try:
         partners = await partners_of(
             settings.user, settings.expected_agent, gets=settings.expected_gets
         )
-    except InputError as error:
+    except (InputError, ToolMiss) as error:
         problems.append(str(error))
     if agent is None or partners is None:
         if partners is not None:
@@ -413,6 +464,28 @@ def _together(write: Callable[..., None]) -> Callable[[dict[str, Any]], None]:
         waiting.append(message)
 
     return say
+
+
+@contextmanager
+def _watched(seconds: float, end: Callable[[], None]) -> Iterator[None]:
+    """Call `end` when the event loop stands still: an async agent that blocks it holds up all other units,
+    and no time limit is looked at.
+    """
+    loop, is_over = asyncio.get_running_loop(), threading.Event()
+
+    def watch() -> None:
+        while not is_over.wait(min(1.0, seconds)):
+            runs = threading.Event()
+            loop.call_soon_threadsafe(runs.set)
+            if not runs.wait(seconds) and not is_over.is_set():
+                print(f"the agent blocked the event loop for {seconds:g} s", file=sys.stderr)
+                end()
+
+    threading.Thread(target=watch, name="evaltap-watch", daemon=True).start()
+    try:
+        yield
+    finally:
+        is_over.set()
 
 
 def _end_orphaned(recorder: Recorder) -> None:

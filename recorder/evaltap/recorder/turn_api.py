@@ -17,7 +17,7 @@ from contextvars import ContextVar, Token
 from types import AsyncGeneratorType, GeneratorType, TracebackType
 from typing import Any, TypeVar, cast
 
-from evaltap.recorder.answering import RUN, TOOL_ANSWERS
+from evaltap.recorder.answering import RUN, tool_answers
 from evaltap.recorder.conventions.media_shapes import media_in
 from evaltap.recorder.copying import name as named
 from evaltap.recorder.faults import Guard
@@ -83,10 +83,14 @@ class Turn:
         self._numbers = itertools.count(1)
         self._user, self._parts = user, parts
         self._before: Token[Turn | None] | None = None
+        self.tool_answers = tool_answers()
+        """Who answers the calls of `run_tool`, in whatever thread; None outside of a replay."""
         self.answer: str | None = None
         """The last answer that `respond` was given."""
         self.answers = 0
         """How often `respond` was called."""
+        self.tools = 0
+        """How many tool calls were recorded."""
 
     def tool(
         self,
@@ -106,6 +110,7 @@ class Turn:
         sub-agent made this one.
         """
         generated_id = f"{self.run_id}.{next(self._numbers)}"
+        self.tools += 1
         # The id becomes a dict key, and hashing a foreign object may run arbitrary code.
         id = named(id)
         call = ToolCall(self, id or generated_id)
@@ -392,7 +397,7 @@ class _RecordedCall:
 
     def answer(self) -> Any:  # what the function would return
         """Return the result that a replay has for this call, or `RUN`; raise as it failed."""
-        answers = TOOL_ANSWERS.get()
+        answers = tool_answers() if self._turn is None else self._turn.tool_answers
         if answers is None:
             return RUN
         return answers.answer(self._name, self._described.arguments(self._args, self._kwargs))

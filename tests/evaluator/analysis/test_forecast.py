@@ -408,8 +408,8 @@ def test_what_would_help_is_named() -> None:
     assert forecast(few).advice == "more sessions would help"
 
 
-def test_a_session_is_newly_failing_if_most_of_its_faithful_runs_fail() -> None:
-    def turn(session: str, old: bool, *new: bool | None) -> ReplayedTurn:
+def test_a_session_is_newly_failing_if_most_of_its_runs_fail() -> None:
+    def turn(session: str, old: bool | None, *new: bool | None) -> ReplayedTurn:
         return ReplayedTurn(session, None, 1, 1, old, new)
 
     found = forecast(
@@ -418,10 +418,13 @@ def test_a_session_is_newly_failing_if_most_of_its_faithful_runs_fail() -> None:
             turn("ties", True, True, False), turn("forks", True, None, False, True),
             turn("passes", False, None, True, True), turn("passes", True, True, True, True),
             turn("still fails", False, False, False, True),
+            turn("crashes", True, False), turn("crashes", True, None),
+            turn("passes, then forks", False, True), turn("passes, then forks", True, None),
+            turn("has no old verdict", None, True),
         ]
     )  # fmt: skip
 
-    assert (found.newly_failing, found.newly_passing) == (("fails",), ("passes",))
+    assert (found.newly_failing, found.newly_passing) == (("crashes", "fails"), ("passes",))
 
 
 def test_the_faithful_share_needs_no_verdicts() -> None:

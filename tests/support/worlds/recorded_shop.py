@@ -7,6 +7,10 @@ from typing import Any
 AGENTS = '''
 """Agents of a shop; every real tool writes to real.txt."""
 
+from concurrent.futures import ThreadPoolExecutor
+
+from evaltap.recorder import tool
+
 
 def real(*_, **__):
     with open("real.txt", "a") as file:
@@ -28,6 +32,26 @@ def answer(messages, turn):
 def renamed(messages, turn):
     order = turn.run_tool("fetch_order", {"id": messages[-1]["content"].split()[-1]}, real)
     return f"It is {order['status']}."
+
+
+def in_threads(messages, turn):
+    """Look up the order on a thread without the context of the run."""
+    given = {"id": messages[-1]["content"].split()[-1], "mail": "user-5345e9@example.com"}
+    with ThreadPoolExecutor() as threads:
+        order = threads.submit(turn.run_tool, "get_order", given, real).result()
+    return f"It is {order['status']}."
+
+
+@tool
+def get_order(id, mail):
+    return real()
+
+
+def strays(messages):
+    """Do the same with a decorated tool, and swallow what becomes of it."""
+    with ThreadPoolExecutor() as threads:
+        threads.submit(get_order, "A-1", "").exception()
+    return "It is shipped."
 
 
 def swallows(messages, turn):

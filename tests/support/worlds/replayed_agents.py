@@ -9,7 +9,7 @@ from typing import Any
 
 from evaltap.experiments.agents.base import Conversation, Unit
 from evaltap.experiments.agents.loading import agent_of
-from evaltap.recorder.answering import RUN, TOOL_ANSWERS, RecordedError, ToolMiss
+from evaltap.recorder.answering import RUN, TOOL_ANSWERS, RecordedError, ToolAnswers, ToolMiss
 from plugin_drivers.driver import TOLD
 from support.worlds.framework_runs import Runs
 
@@ -36,7 +36,9 @@ class Recording:
             raise self.missed[-1]
         call = found.pop(0)
         if "error" in call:
-            raise RecordedError(call["error"])
+            failure = RecordedError(call["error"])
+            failure.result = call["error"]  # which the model was told
+            raise failure
         return call["result"]
 
     async def answer_later(self, name: str, arguments: object) -> Any:  # as `answer`
@@ -81,7 +83,7 @@ class Shop:
 
 
 async def replay(
-    runs: Runs, found: Any, recording: Recording | None, unit: Unit
+    runs: Runs, found: Any, recording: ToolAnswers | None, unit: Unit
 ) -> list[str] | BaseException:
     """Run a unit as a replay does; return the answers, or what ended it."""
     TOOL_ANSWERS.set(recording)
@@ -101,7 +103,7 @@ async def replay(
 
 
 def replay_now(
-    runs: Runs, found: Any, recording: Recording | None, unit: Unit
+    runs: Runs, found: Any, recording: ToolAnswers | None, unit: Unit
 ) -> tuple[list[str] | BaseException, list[str]]:
     """Run a unit; return how it ended and what the models were given."""
     given: list[str] = []

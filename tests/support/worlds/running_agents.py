@@ -59,6 +59,37 @@ async def will_not_be_cancelled(messages):
         except asyncio.CancelledError:
             pass
 
+def cancels(messages):
+    raise asyncio.CancelledError
+
+async def blocks(messages):
+    time.sleep(600)
+
+class GivesUp(BaseException):
+    pass
+
+async def gives_up(messages):
+    raise GivesUp("for good")
+
+class Held:
+    """A factory whose product holds up its start or its end, but when it is looked at."""
+    made = 0
+    async def __aenter__(self):
+        Held.made += 1
+        await self.hold("start")
+        return answer
+    async def __aexit__(self, *_):
+        await self.hold("end")
+    async def hold(self, when):
+        if Held.made > 1 and when == self.when:
+            await asyncio.sleep(600)
+
+class WillNotStart(Held):
+    when = "start"
+
+class WillNotEnd(Held):
+    when = "end"
+
 def kills_its_process(messages):
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -75,7 +106,7 @@ def every_other(fails):
     return agent
 
 fails_half = {one.__name__: every_other(one) for one in (
-    says_nothing, returns_garbage, raises, exits, hangs, kills_its_process)}
+    says_nothing, returns_garbage, raises, exits, hangs, kills_its_process, blocks, gives_up, cancels)}
 globals().update({f"half_{name}": agent for name, agent in fails_half.items()})
 
 def make():

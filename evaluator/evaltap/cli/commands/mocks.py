@@ -42,12 +42,13 @@ def run(options: MocksOptions) -> int:
         return 0
     cases = read_set(Path(options.set), options.case)
     policy = choice_of(options.tools).policy(cases.cases) or MockPolicy()
-    recording = _merged(cases)
+    inventions = Inventions()
+    recording = _merged(cases, inventions)
     tools = _schemas(options.schemas) if options.schemas else catalogue([recording])
     if not tools:
         raise InputError(f"{options.set}: no case has recorded tool calls; nothing to offer")
     invent = inventor(recording) if policy.invents else None
-    tape = Tape(recording, policy, invent=invent, tools=tools)
+    tape = Tape(recording, policy, invent=invent, tools=tools, redacted=inventions.restore)
     tape.begin()
     with _misses(options.misses) as written:
 
@@ -66,9 +67,8 @@ def run(options: MocksOptions) -> int:
     return 1 if tape.missed else 0
 
 
-def _merged(cases: CaseSet) -> tuple[tuple[RecordedCall, ...], ...]:
+def _merged(cases: CaseSet, inventions: Inventions) -> tuple[tuple[RecordedCall, ...], ...]:
     """Return the calls of all turns of all cases as if they were one turn: who asks does not say which."""
-    inventions = Inventions()
     return (
         tuple(
             inventions.filled_call(call)

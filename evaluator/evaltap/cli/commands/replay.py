@@ -23,6 +23,7 @@ from evaltap.experiments.replay.recorded import outcome_terms
 from evaltap.experiments.replay.replaying import Drawn, digests_of, draw, replay
 from evaltap.experiments.replay.report import print_replay, replay_markdown
 from evaltap.experiments.running import Request
+from evaltap.experiments.tool_calls import Mode
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.documents import write_bytes
 from evaltap.schemas.text import counted
@@ -86,7 +87,9 @@ def _request(options: ReplayOptions, drawn: Drawn) -> Request:
             f"--mocks {options.tools.mocks}: a replay is answered by the recording; use `evaltap run`"
         )
     stops = options.after_fork == "stop"
-    return replace(request, tools=replace(request.tools, mode="recorded", stop_off_script=stops))
+    has_calls = any(turn for one in drawn.cases.cases for turn in one.recording)
+    mode: Mode = "recorded" if has_calls else "auto"
+    return replace(request, tools=replace(request.tools, mode=mode, stop_off_script=stops))
 
 
 def _of(drawn: Drawn) -> str:

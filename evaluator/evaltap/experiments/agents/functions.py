@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Final
 
+from evaltap.experiments.agents.answering import install_imported
 from evaltap.experiments.agents.base import (
     Abilities,
     Agent,
@@ -22,8 +23,9 @@ from evaltap.experiments.agents.base import (
     Unit,
     ending_on_a_miss,
 )
-from evaltap.experiments.agents.plain import TIME_IS_UP, turn_of
+from evaltap.experiments.agents.plain import TIME_IS_UP, record_served, turn_of
 from evaltap.recorder import Recorder
+from evaltap.recorder.answering import TOOL_ANSWERS, ToolMiss
 
 _LOOK_SECONDS: Final = 60.0
 _POSITIONAL: Final = (
@@ -60,7 +62,10 @@ class FunctionSession:
             try:
                 returned = await called(self._function, *given)
             except asyncio.CancelledError:
-                raise AgentError(TIME_IS_UP) from None
+                task = asyncio.current_task()
+                is_ours = task is not None and task.cancelling() > 0
+                why = TIME_IS_UP if is_ours else "the agent raised CancelledError"
+                raise AgentError(why) from None
             if returned is None and turn.answers == 1:
                 return turn.answer
             if turn.answers or returned is None:
@@ -70,6 +75,8 @@ class FunctionSession:
                 raise AgentError(
                     f"the agent returned {type(returned).__name__}; expected its answer, as a text"
                 )
+            if not turn.tools:  # an agent within the function has called them
+                record_served(turn)
             turn.respond(returned)
             return returned
 
@@ -90,6 +97,8 @@ class FunctionAgent:
     @asynccontextmanager
     async def session(self, unit: Unit) -> AsyncIterator[AgentSession]:
         """Return a conversation with the function."""
+        if TOOL_ANSWERS.get() is not None:
+            install_imported()
         yield FunctionSession(self._function, self._recorder, takes_turn=self._takes_turn)
 
 
@@ -108,7 +117,7 @@ class FactoryAgent:
 
     async def look(self) -> None:
         """Make one agent to know its abilities; what goes wrong is told of the units."""
-        with suppress(Exception, asyncio.CancelledError):
+        with suppress(Exception, asyncio.CancelledError, ToolMiss):
             async with asyncio.timeout(_LOOK_SECONDS), self._made() as agent:
                 self.abilities = agent.abilities
 

@@ -6,6 +6,7 @@ An agent in another process or on another host answers a turn with
 """
 
 import asyncio
+import math
 from collections.abc import Awaitable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from evaltap.experiments.agents.base import AgentError, Asked
 from evaltap.experiments.mocks.served import mock_server
 from evaltap.experiments.mocks.tape import Tape
 from evaltap.recorder import Recorder, Turn
-from evaltap.recorder.answering import TOOL_ANSWERS, ToolMiss
+from evaltap.recorder.answering import RUN, TOOL_ANSWERS, ToolMiss
 from evaltap.schemas.text import did_you_mean
 
 TIME_IS_UP: Final = "the agent was cancelled, because its time was up"
@@ -35,12 +36,14 @@ def turn_of(recorder: Recorder, asked: Asked) -> Turn:
     )
 
 
-def _record_served(turn: Turn) -> None:
-    """Record the calls that were answered over HTTP, of which the agent itself says nothing."""
+def record_served(turn: Turn) -> None:
+    """Record the calls that were answered and of which the agent itself says nothing."""
     tape = TOOL_ANSWERS.get()
     for one in tape.calls if isinstance(tape, Tape) else ():
         if isinstance(one.outcome, Exception):
             turn.tool(one.tool, one.arguments, error=one.outcome)
+        elif one.outcome is RUN:
+            turn.tool(one.tool, one.arguments)
         elif not isinstance(one.outcome, ToolMiss):
             turn.tool(one.tool, one.arguments, result=one.outcome)
 
@@ -76,7 +79,7 @@ async def recorded(recorder: Recorder, asked: Asked, reply: Awaitable[Reported])
             ended = {name: tool[name] for name in ("result", "error") if tool.get(name) is not None}
             turn.tool(tool["name"], tool.get("arguments"), **(ended or {"result": None}))
         if not said.tools:
-            _record_served(turn)
+            record_served(turn)
         if said.usage is not None:
             turn.model(**said.usage)
         turn.respond(said.answer)
@@ -110,8 +113,11 @@ def _usage(data: object) -> JsonMap:
     given = _object(data, (*amounts, "model"), "the usage of the reply")
     for name in amounts:
         value = given.get(name)
-        if isinstance(value, bool) or not isinstance(value, int | float | None):
-            raise AgentError(f"the usage of the agent's reply has {name} {shown(value)}")
+        is_amount = isinstance(value, int | float) and not isinstance(value, bool)
+        if value is not None and not (is_amount and 0 <= value < math.inf):
+            raise AgentError(
+                f"the usage of the agent's reply has {name} {shown(value)}; expected an amount"
+            )
     return given
 
 

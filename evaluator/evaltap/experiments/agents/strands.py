@@ -78,7 +78,7 @@ class StrandsAgent:
         if agent not in _STARTS:
             for one in agents:
                 one.hooks.add_hook(EvaltapHooks(recorder=CURRENT))
-                one.hooks.add_hook(answering.AnsweringHooks())
+                answering.have_asking(one)
             _STARTS[agent] = _Start(
                 copy.deepcopy(agent.messages),
                 agent.system_prompt_content,

@@ -83,9 +83,13 @@ def totals(units: Iterable[Mapping[str, Any] | None]) -> dict[str, Any]:
     return {**sums, "by_tool": {name: one.data() for name, one in by_tool.items()}}
 
 
-def renamed(missed: Iterable[str], recorded: Sequence[str]) -> Iterator[str]:
-    """Say of tools with missed calls that were not recorded which recorded name is most like theirs."""
+def renamed(missed: Iterable[str], recorded: Sequence[str], asked: Sequence[str]) -> Iterator[str]:
+    """Say of tools with missed calls that were not recorded which recorded name is most like theirs.
+
+    `asked` are the names under which recorded calls were answered: those still are what they were.
+    """
+    gone = [one for one in recorded if one not in asked]
     for name in missed:
-        old = max(recorded, key=lambda one: likeness(name, one), default="")
+        old = max(gone, key=lambda one: likeness(name, one), default="")
         if old and name not in recorded and likeness(name, old) >= _ALIKE:
             yield f"{name} was not recorded; if {old} is its old name: --rename-tool {name}={old}"

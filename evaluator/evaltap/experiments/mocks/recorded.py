@@ -1,7 +1,7 @@
 """The tool calls of a recorded turn, as answers for the same calls when the turn is run again."""
 
-import builtins
 import json
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -9,11 +9,15 @@ from typing import Any, Final, cast
 
 from evaltap.evaluator.cases.json_text import parse
 from evaltap.recorder.answering import RecordedError
+from evaltap.recorder.copying import freeze, readable, thaw
 from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.formats.model import Json
 
 _LOST: Final = {"missing": "not recorded", "truncated": "cut", "redacted": "redacted"}
 
+_LONGEST: Final = 16 * 1024 * 1024
+"""Bytes of arguments."""
+_AS_IT_IS: Final[Mapping[str, Any]] = {}
 _HANDS_OVER: Final = "transfer_to_"
 """How Google ADK, the OpenAI Agents SDK and LangGraph name what only hands over to another agent."""
 
@@ -75,20 +79,43 @@ def _problem(tool: CaseData) -> str:
     for part in needed:
         if how := _LOST.get(lost.get(part, "")):
             return f"{part} of {tool.get('name')} {'were' if part == 'arguments' else 'was'} {how}"
+    if not tool.get("error") and _has_hash(tool.get("result")):
+        return f"result of {tool.get('name')} was recorded as a hash"
     return ""
 
 
+def is_hash(text: str) -> bool:
+    """Return whether a policy of the recorder has put a hash in place of a text."""
+    return text.startswith("<hash:") and text.endswith(">")
+
+
+def _has_hash(value: Json) -> bool:
+    if isinstance(value, dict):
+        return any(map(_has_hash, value.values()))
+    if isinstance(value, list):
+        return any(map(_has_hash, value))
+    return isinstance(value, str) and is_hash(value)
+
+
 def _message(error: Mapping[str, Any]) -> str:
-    return error.get("message") or error.get("type") or "the tool failed"
+    if error.get("type") or error.get("message") == "":
+        return error.get("message") or ""
+    return error.get("message") or "the tool failed"
 
 
 def arguments_of(given: object) -> Json:
-    """Return arguments as they are compared: none are an empty object, and JSON in a text is read."""
+    """Return arguments as they are compared: none are an empty object, JSON in a text is read, and what is
+    not JSON becomes what the recorder makes of it.
+    """
+    if isinstance(given, str):
+        given = json_or_text(given) if given.strip() else None
     if given is None:
         return {}
-    if isinstance(given, str):
-        return json_or_text(given) if given.strip() else {}
-    return json.loads(json.dumps(given, default=str))
+    frozen, was_cut = freeze(given, _LONGEST)
+    if was_cut:  # its end counts all the same
+        with suppress(TypeError, ValueError, RecursionError):
+            return readable(json.loads(json.dumps(given, default=str)))
+    return thaw(frozen)
 
 
 def json_or_text(text: str) -> Json:
@@ -100,19 +127,34 @@ def json_or_text(text: str) -> Json:
 
 
 def failure_of(call: RecordedCall) -> RecordedError:
-    """Return the exception with which a call failed: named as it was and, if that is one of Python's own,
-    caught by the same handlers.
+    """Return the exception with which a call failed, with its name and text; where its class is known here,
+    what caught it then catches it again.
     """
+    failure = _of_known_class(call) or _of_class(call, (RecordedError,))
+    failure.result = call.result
+    return failure
+
+
+def _of_known_class(call: RecordedCall) -> RecordedError | None:
     module, _, name = call.error_type.rpartition(".")
-    known = getattr(builtins, name, None)
-    bases: list[tuple[type[Exception], ...]] = [(RecordedError,)]
-    if isinstance(known, type) and issubclass(known, Exception):
-        bases.insert(0, (RecordedError, known))
-    for some in bases:
-        with suppress(TypeError):  # some of Python's exceptions want other arguments
-            named = {"__module__": module or "builtins"}
-            return cast(RecordedError, type(name or "RecordedError", some, named)(call.error))
-    return RecordedError(call.error)
+    known = getattr(sys.modules.get(module or "builtins"), name, None)
+    if not (isinstance(known, type) and issubclass(known, Exception)):
+        return None
+    plain = {"__init__": Exception.__init__, "__str__": Exception.__str__}
+    for made in ({}, plain):
+        with suppress(Exception):  # a class may want other arguments, and runs foreign code
+            failure = _of_class(call, (RecordedError, known), made)
+            if str(failure) == call.error:
+                return failure
+    return None
+
+
+def _of_class(
+    call: RecordedCall, bases: tuple[type[Exception], ...], made: Mapping[str, Any] = _AS_IT_IS
+) -> RecordedError:
+    module, _, name = call.error_type.rpartition(".")
+    named = {"__module__": module or "builtins", **made}
+    return cast(RecordedError, type(name or "RecordedError", bases, named)(call.error))
 
 
 def names(recordings: Iterable[Recording]) -> list[str]:

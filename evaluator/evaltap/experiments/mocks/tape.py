@@ -3,10 +3,10 @@
 import asyncio
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from difflib import SequenceMatcher
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
@@ -24,6 +24,9 @@ from evaltap.recorder.answering import RUN, ToolMiss
 from evaltap.schemas.errors import EvaltapError
 from evaltap.schemas.formats.metric import JsonCriterion
 from evaltap.schemas.formats.model import Json
+
+_COMPARED: Final = 1_000
+"""Characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,7 @@ class Tape:
         invent: Inventor | None = None,
         tools: Sequence[Mapping[str, Any]] = (),
         pool_from: int | None = None,
+        redacted: Callable[[Json], Json] = lambda arguments: arguments,
     ) -> None:
         self.tools = tools
         """All tools of the recordings, for agents that are told which there are."""
@@ -99,7 +103,13 @@ class Tape:
         simulated user asks in another order than the recorded one."""
         self._declared, self._every_turn, self._invent = declared, every_turn, invent
         self._mocks: tuple[DeclaredMock, ...] = ()
+        self._made: list[tuple[str, Json]] = []
+        """The calls of the turn that were recorded."""
         self._left: list[RecordedCall] = []
+        self._redacted = redacted
+        """Returns arguments as the recorder would keep them."""
+        self._kept: dict[int, Json] = {}
+        """By id, the arguments of recorded calls as the recorder would keep them."""
         self._checks: dict[str, JsonCheck] = {}
         self._lock = threading.Lock()
         self.missed: list[ToolMiss] = []
@@ -115,11 +125,12 @@ class Tape:
         own = self._declared[number] if number < len(self._declared) else ()
         self._mocks = (*own, *self._every_turn)
         self.turns.append(TurnAnswers())
-        self.calls = []
+        self.calls, self._made = [], []
 
     def end(self) -> None:
         """Note which recorded calls of the turn were not made; raise a miss that was swallowed."""
         why = "not called"
+        self._take_refused()
         is_pool = self._pool_from is not None and len(self.turns) > self._pool_from
         left = [one for one in self._left if not (one.delegates or is_pool)]
         self.turns[-1].unused = [Missed(one.name, one.arguments, why) for one in left]
@@ -151,6 +162,11 @@ class Tape:
             await asyncio.sleep(seconds)
         return self._given(found)
 
+    def refuse(self, name: str, arguments: object, why: str) -> ToolMiss:
+        """Note a call that is not answered, and return what it raises."""
+        with self._lock:
+            return self._miss(name, arguments_of(arguments), why, self.turns[-1])
+
     def delegated(self, name: str) -> None:
         """Note a call that is no tool's: another agent takes over, and its own calls are answered."""
         with self._lock:
@@ -165,6 +181,29 @@ class Tape:
         """Return what was asked, as JSON data."""
         return {"turns": [asdict(one) for one in self.turns]}
 
+    def made(self, name: str, arguments: object) -> None:
+        """Note a call that was recorded, whether or not it asks for its answer."""
+        self._made.append((name, arguments_of(arguments)))
+
+    def _take_refused(self) -> None:
+        """Use up failed calls that were made again and did not ask: the framework refuses their arguments, or
+        has no such tool.
+        """
+        asked = [(one.tool, one.arguments) for one in self.calls]
+        for name, arguments in self._made:
+            if (name, arguments) in asked:
+                asked.remove((name, arguments))
+                continue
+            recorded, given = self._policy.renamed.get(name, name), self._redacted(arguments)
+            for call in self._left:
+                if (
+                    call.error is not None
+                    and call.name == recorded
+                    and self._equal(name, given, call)
+                ):
+                    self._left.remove(call)
+                    break
+
     def _given(self, found: Any) -> Any:
         if isinstance(found, BaseException):
             raise found
@@ -173,6 +212,9 @@ class Tape:
     def _found(self, name: str, arguments: Json) -> tuple[Any, float | None]:
         """Return the result, RUN or the exception to raise, and how long the call takes."""
         with self._lock:
+            if not self.turns:
+                self.missed.append(ToolMiss(f"mock miss: {name} was called before the first turn"))
+                return self.missed[-1], None
             found, seconds = self._looked_up(name, arguments)
             self.calls.append(Answered(name, arguments, found))
             return found, seconds
@@ -210,12 +252,12 @@ class Tape:
         left = [one for one in self._left if one.name == recorded]
         if self._policy.match == "order":
             left = [one for one in self._left[:1] if one.name == recorded]
+        asked = arguments if self._policy.match == "fifo" else self._redacted(arguments)
         for call in left:
-            if call.problem:
-                if len(left) == 1 or self._policy.match != "args":
-                    return None, call.problem
-                continue
-            if self._policy.match == "fifo" or self._equal(name, arguments, call.arguments):
+            is_it = self._policy.match == "fifo" or self._equal(name, asked, call)
+            if call.problem and (is_it or len(left) == 1 or self._policy.match == "order"):
+                return None, call.problem
+            if is_it and not call.problem:
                 self._take(call)
                 return call, ""
         return None, self._why(recorded, arguments, left)
@@ -242,7 +284,7 @@ class Tape:
             return "was recorded later" if later else "was called more often than recorded"
         return "was not called in the recorded turn"
 
-    def _equal(self, tool: str, actual: Json, expected: Json) -> bool:
+    def _equal(self, tool: str, asked: Json, call: RecordedCall) -> bool:
         check = self._checks.get(tool)
         if check is None:
             policy = self._policy
@@ -251,7 +293,9 @@ class Tape:
             )
             given = {"numberTolerance": policy.tolerance, "ignoreTree": tree}
             check = self._checks[tool] = compile_json(JsonCriterion.model_validate(given))
-        return check(actual, expected) is None
+        if id(call) not in self._kept:
+            self._kept[id(call)] = self._redacted(call.arguments)
+        return check(asked, self._kept[id(call)]) is None
 
     def _without(self, name: str, arguments: Json, why: str, turn: TurnAnswers) -> Any:
         """Return what a call gets that nothing was recorded for."""
@@ -290,8 +334,13 @@ class Tape:
 
 
 def likeness(one: Json, other: Json) -> float:
-    """Return how much two arguments resemble each other, from 0 to 1: the share of common text."""
-    return SequenceMatcher(None, _text(one), _text(other), autojunk=False).ratio()
+    """Return how much two arguments resemble each other, from 0 to 1: the share of common text at their
+    beginning, since its computation takes the square of the length.
+    """
+    first, second = (
+        (value if isinstance(value, str) else _text(value))[:_COMPARED] for value in (one, other)
+    )
+    return SequenceMatcher(None, first, second, autojunk=False).ratio()
 
 
 def _text(value: Json) -> str:

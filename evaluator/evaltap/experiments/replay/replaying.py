@@ -81,7 +81,8 @@ def draw(
         try:
             cases.append(_case(one, found[one.key]))
         except InputError as error:
-            lost[one.name] = " ".join(str(error).splitlines()[-1].split())
+            why = " ".join(str(error).splitlines()[-1].split())
+            lost[one.name] = why.removeprefix(f"{one.key[2]}: ")
     return Drawn(tuple(sessions), chances, CaseSet(SET, tuple(cases)), lost)
 
 
@@ -185,9 +186,9 @@ def _turn(
 
 
 def _new(fate: TurnFate, seen: Mapping[str, bool], metric: str | None) -> bool | None:
-    if not fate.is_faithful:
-        return None
-    return True if metric is None else seen.get(metric)
+    if metric is None:
+        return fate.is_faithful or None
+    return fate.verdict(seen.get(metric))
 
 
 def result_of(
@@ -223,8 +224,9 @@ def result_of(
 
 def _renamed(drawn: Drawn, drift: Mapping[str, ToolDrift]) -> Iterator[str]:
     """Say which tools seem to have another name now."""
-    recorded = names(one.recording for one in drawn.cases.cases)
-    return renamed((one.tool for one in drift.values() if one.misses), recorded)
+    known = names(one.recording for one in drawn.cases.cases)
+    asked = [one.tool for one in drift.values() if one.hits]
+    return renamed((one.tool for one in drift.values() if one.misses), known, asked)
 
 
 def _forks(drawn: Drawn, replayed: Sequence[ReplayedSession]) -> list[ForkedTool]:
@@ -256,14 +258,15 @@ def with_differences(
     found: ReplayResult, replayed: Sequence[ReplayedSession], old: StoreReader, new: StoreReader
 ) -> ReplayResult:
     """Return the result with the calls and answers of the sessions that fail or pass now."""
-    named = {
-        name
-        for one in found.metrics.values()
-        for name in (*one.newly_failing[:MOST_SHOWN], *one.newly_passing[:MOST_SHOWN])
-    }
+    metrics = found.metrics.values()
+    failing = {name for one in metrics for name in one.newly_failing[:MOST_SHOWN]}
+    named = failing | {name for one in metrics for name in one.newly_passing[:MOST_SHOWN]}
     sessions = [one for one in replayed if one.session.name in named]
     before = conversations(old, [one.session.key for one in sessions])
-    keys = {one.session.name: row.key for one in sessions for row in one.rows[:1] if row}
+    telling = {
+        one.session.name: _telling(one, fails=one.session.name in failing) for one in sessions
+    }
+    keys = {name: row.key for name, row in telling.items() if row is not None}
     after = conversations(new, keys.values())
     return replace(
         found,
@@ -275,6 +278,20 @@ def with_differences(
             if one.session.name in keys
         },
     )
+
+
+def _telling(session: ReplayedSession, *, fails: bool) -> UnitRow | None:
+    """Return the first run that ended as the session is said to end now."""
+    for row, of_turns, seen in zip(session.rows, session.fates, session.verdicts, strict=True):
+        nothing: list[bool | None] = [None]
+        verdicts = [
+            fate.verdict(verdict)
+            for place, fate in enumerate(of_turns)
+            for verdict in [*seen.get(place, {}).values()] or nothing
+        ]
+        if row is not None and (False in verdicts if fails else all(verdicts)):
+            return row
+    return session.rows[0]
 
 
 def replay(

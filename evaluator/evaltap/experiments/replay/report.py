@@ -285,7 +285,7 @@ def _forks_markdown(found: ReplayResult) -> Iterator[str]:
         (escape(one.tool), f"{one.count:,}", f"{one.share:.1%}", escape(example(one)))
         for one in found.forks[:_ROWS]
     ]
-    shown = table(("tool", "sessions", "traffic", "example"), rows, ("sessions", "traffic"))
+    shown = table(("tool", "runs", "traffic", "example"), rows, ("runs", "traffic"))
     left = len(found.forks) - _ROWS
     yield shown + (f"\n\n{counted(left, 'more tool')}." if left > 0 else "")
 

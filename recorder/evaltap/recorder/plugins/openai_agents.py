@@ -258,7 +258,9 @@ class EvaltapTraceProcessor(TracingProcessor):
         if error is not None and not isinstance(error, Exception):
             return
         failure = _failure(span, node)
-        result = UNSEEN if output is None else without_block(output)
+        # Without sensitive data, a span has no input either.
+        is_hidden = output is None and (data.input is None or failure is not None)
+        result = UNSEEN if is_hidden else without_block(output)
         level.run.tool_returned(self._claim(node), result, failure)
 
 

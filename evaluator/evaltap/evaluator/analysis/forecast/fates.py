@@ -10,6 +10,8 @@ forked: a call without a recorded result; off_script: after a fork, or after a t
 the next user message is an answer to something else; invalid: evaltap's fault, such as a result that was not
 recorded."""
 _LOST: Final = ("result of ", "arguments of ")
+_NOTHING: Final[Mapping[str, Any]] = {"misses": (), "real": (), "invented": (), "unused": ()}
+"""What the tools were asked in a turn of which nothing is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,14 @@ class TurnFate:
     fate: Fate
     fork: Fork | None = None
     """The call, in the turn that forked, or whose result was not recorded."""
+    crashed: bool = False
+    """Whether the agent crashed in this turn, of which perhaps nothing was recorded."""
+
+    def verdict(self, seen: bool | None) -> bool | None:
+        """Return the new verdict, if it is evidence about the new agent; `seen` is that in the store."""
+        if not self.is_faithful:
+            return None
+        return False if self.crashed else seen
 
     @property
     def is_faithful(self) -> bool:
@@ -50,13 +60,16 @@ def fates(
 ) -> Iterator[TurnFate]:
     """Yield what became of each recorded turn in a run.
 
-    `state` is that of its unit (None: not run), `answers` what tools were asked, turn by turn.
+    `state` is that of its unit (None: not run), `answers` what tools were asked, turn by turn.  An agent
+    that did not start, or whose process died, has failed in the first one.
     """
     missed = any(turn["misses"] for turn in answers)
     if state is None or (state == "invalid" and not missed):
         yield from [TurnFate("invalid")] * turns
         return
     left = False
+    crash = max(len(answers) - 1, 0) if state == "crashed" else None
+    answers = answers or [_NOTHING] * (crash is not None)
     for place in range(turns):
         if left or place >= len(answers):
             yield TurnFate("off_script")
@@ -65,7 +78,7 @@ def fates(
         fork = fork_of(turn)
         left = fork is not None or bool(turn["unused"])
         if fork is None:
-            yield TurnFate("faithful")
+            yield TurnFate("faithful", crashed=place == crash)
         else:
             yield TurnFate("invalid" if fork.is_lost else "forked", fork)
 

@@ -94,18 +94,21 @@ def faithful_share(turns: Iterable[ReplayedTurn]) -> Figure | None:
 
 
 def newly(turns: Sequence[ReplayedTurn]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the sessions that passed and now fail in most of their faithful runs, and the opposite."""
+    """Return the sessions that passed and now fail in most of their runs, and the opposite.
+
+    A run has failed with a turn that did, and passed if all turns did; any other is no evidence.
+    """
     sessions: defaultdict[str, list[ReplayedTurn]] = defaultdict(list)
     for row in turns:
         sessions[row.session].append(row)
     failing, passing = [], []
     for session, own in sessions.items():
-        runs = [one for one in zip(*(row.new for row in own), strict=False) if None not in one]
-        balance = sum(1 if all(one) else -1 for one in runs)
-        had_passed = all(row.old for row in own)
-        if had_passed and balance < 0:
+        old = [row.old for row in own]
+        runs = zip(*(row.new for row in own), strict=False)
+        balance = sum(-1 if False in one else all(one) for one in runs)
+        if all(old) and balance < 0:
             failing.append(session)
-        elif not had_passed and balance > 0:
+        elif False in old and balance > 0:
             passing.append(session)
     return tuple(failing), tuple(passing)
 

@@ -361,9 +361,7 @@ def _changed(
         for place, verdicts in enumerate(old.get(eval_id, ())):
             for metric, before in verdicts.items():
                 now = tuple(
-                    new.get((eval_id, one.trial, place, metric))
-                    if one.fates[place].is_faithful
-                    else None
+                    one.fates[place].verdict(new.get((eval_id, one.trial, place, metric)))
                     for one in runs
                 )
                 row = ReplayedTurn(eval_id, None, 1.0, None, before, now)

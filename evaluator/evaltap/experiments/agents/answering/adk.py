@@ -4,11 +4,13 @@ The tool is swapped, not answered by the callback: its own callbacks, those for 
 call as live.
 """
 
-from collections.abc import Iterator
+import functools
+from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from google.adk.agents import BaseAgent, LlmAgent
 from google.adk.plugins.base_plugin import BasePlugin
+from google.adk.runners import Runner
 from google.adk.tools.agent_tool import AgentTool
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.base_toolset import BaseToolset
@@ -23,7 +25,7 @@ from google.adk.tools.vertex_ai_search_tool import VertexAiSearchTool
 from google.genai import types
 
 from evaltap.experiments.agents.base import by_provider, miss
-from evaltap.recorder.answering import RUN, TOOL_ANSWERS
+from evaltap.recorder.answering import RUN, RecordedError, tool_answers
 
 if TYPE_CHECKING:
     from google.adk.agents.callback_context import CallbackContext
@@ -46,14 +48,16 @@ _RUN_HERE: Final = {"function_declarations", "computer_use"}
 class AnsweringPlugin(BasePlugin):
     """Has every tool of a run ask who answers it, also those of agents that work as tools."""
 
+    NAME: Final = "evaltap_answers"
+
     def __init__(self) -> None:
-        super().__init__(name="evaltap_answers")
+        super().__init__(name=self.NAME)
 
     async def before_tool_callback(
         self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: "ToolContext"
     ) -> None:
         """Swap the tool, once: the object may outlive the run, and asks each time."""
-        answers = TOOL_ANSWERS.get()
+        answers = tool_answers()
         if _is_of_the_framework(tool):
             if answers is not None:
                 answers.delegated(tool.name)
@@ -64,7 +68,7 @@ class AnsweringPlugin(BasePlugin):
         self, *, agent: BaseAgent, callback_context: "CallbackContext"
     ) -> None:
         """End the run before an agent that could not be looked at beforehand does what nobody sees."""
-        answers = TOOL_ANSWERS.get()
+        answers = tool_answers()
         if answers is not None and (why := next(_own(agent), None)) is not None:
             miss(answers, f"its {why}")
 
@@ -72,11 +76,28 @@ class AnsweringPlugin(BasePlugin):
         self, *, callback_context: "CallbackContext", llm_request: "LlmRequest"
     ) -> None:
         """End the run before a model is given tools that its provider runs, as toolsets may do."""
-        answers = TOOL_ANSWERS.get()
+        answers = tool_answers()
         for tool in (llm_request.config.tools or ()) if answers is not None else ():
             given = tool.model_dump(exclude_none=True) if isinstance(tool, types.Tool) else {}
             if answers is not None and (names := sorted(given.keys() - _RUN_HERE)):
                 miss(answers, f"its {by_provider(names[0])}")
+
+
+def install() -> None:
+    """Have all runners of the process ask, from now on: without answers their tools run as before."""
+    if Runner.run_async is not _run_async:
+        Runner.run_async = _run_async  # type: ignore[method-assign]
+
+
+_live_run_async: Final[Callable[..., AsyncGenerator[Any, None]]] = Runner.run_async
+
+
+@functools.wraps(_live_run_async)
+def _run_async(self: Runner, *args: Any, **kwargs: Any) -> AsyncGenerator[Any, None]:
+    plugins = self.plugin_manager
+    if tool_answers() is not None and plugins.get_plugin(AnsweringPlugin.NAME) is None:
+        plugins.register_plugin(AnsweringPlugin())
+    return _live_run_async(self, *args, **kwargs)
 
 
 class _Asking:
@@ -86,8 +107,13 @@ class _Asking:
         self._tool, self._live = tool, tool.run_async
 
     async def __call__(self, *, args: dict[str, Any], tool_context: "ToolContext") -> Any:
-        answers = TOOL_ANSWERS.get()
-        found = RUN if answers is None else await answers.answer_later(self._tool.name, args)
+        answers = tool_answers()
+        try:
+            found = RUN if answers is None else await answers.answer_later(self._tool.name, args)
+        except RecordedError as error:
+            if isinstance(error.result, dict):  # such as {"error": …}, which ended no run
+                return error.result
+            raise
         if found is RUN:
             return await self._live(args=args, tool_context=tool_context)
         return found

@@ -15,7 +15,7 @@ from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.tools import BaseTool, ToolException
 
 from evaltap.experiments.agents.base import by_provider, miss
-from evaltap.recorder.answering import RUN, TOOL_ANSWERS, RecordedError, ToolAnswers
+from evaltap.recorder.answering import RUN, RecordedError, ToolAnswers, tool_answers
 
 _HANDOFF: Final = "__handoff_destination"
 """In the metadata of tools that only hand over, by the packages for swarms and supervisors."""
@@ -53,7 +53,7 @@ async def _arun(self: BaseTool, tool_input: Any, *args: Any, **kwargs: Any) -> A
 
 def _asking(tool: BaseTool, tool_input: Any) -> BaseTool:
     """Return a copy of a tool for one call, whose arguments are those that the model sent."""
-    answers = TOOL_ANSWERS.get()
+    answers = tool_answers()
     if answers is None:
         return tool
     if _HANDOFF in (tool.metadata or {}):
@@ -117,7 +117,7 @@ class ProviderToolGuard(BaseCallbackHandler):
 
     def on_chat_model_start(self, serialized: Any, messages: Any, **kwargs: Any) -> None:
         """Look at the tools that the model is given."""
-        answers = TOOL_ANSWERS.get()
+        answers = tool_answers()
         tools = (kwargs.get("invocation_params") or {}).get("tools") or ()
         for tool in tools if answers is not None and isinstance(tools, list) else ():
             if answers is not None and isinstance(tool, dict) and not _FUNCTION_KEYS & tool.keys():

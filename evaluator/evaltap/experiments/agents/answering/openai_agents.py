@@ -13,7 +13,7 @@ from agents.tool import Tool
 from agents.tool_context import ToolContext
 
 from evaltap.experiments.agents.base import by_provider, miss
-from evaltap.recorder.answering import RUN, TOOL_ANSWERS
+from evaltap.recorder.answering import RUN, tool_answers
 
 _HARMLESS: Final = ("ProgrammaticToolCallingTool", "ToolSearchTool")
 """Classes of tools that only choose among the others; an older SDK lacks some."""
@@ -31,7 +31,7 @@ _live_tools: Final = AgentBase.get_all_tools
 
 async def _asking_tools(self: AgentBase[Any], run_context: RunContextWrapper[Any]) -> list[Tool]:
     tools = await _live_tools(self, run_context)
-    answers = TOOL_ANSWERS.get()
+    answers = tool_answers()
     if answers is None:
         return tools
     for tool in tools:
@@ -48,7 +48,7 @@ def _asking(tool: FunctionTool) -> FunctionTool:
     run = live if inner is None else inner
 
     async def answer(context: ToolContext[Any], arguments: str) -> Any:
-        answers, found = TOOL_ANSWERS.get(), RUN
+        answers, found = tool_answers(), RUN
         if answers is not None and is_agent:
             answers.delegated(tool.name)
         elif answers is not None:

@@ -11,12 +11,13 @@ from typing import Any, Final
 from pydantic_ai import Agent, RunContext
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
 from pydantic_ai.exceptions import ToolFailed
+from pydantic_ai.messages import ModelResponse, ToolCallPart
 from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.native_tools import AbstractNativeTool
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool, WrapperToolset
 
 from evaltap.experiments.agents.base import by_provider, miss
-from evaltap.recorder.answering import RUN, TOOL_ANSWERS, RecordedError
+from evaltap.recorder.answering import RUN, RecordedError, tool_answers
 
 
 def install() -> None:
@@ -34,7 +35,7 @@ _live_iter: Final[Callable[..., AbstractAsyncContextManager[Any]]] = Agent.iter
 
 
 def _iter(self: Agent[Any, Any], *args: Any, **kwargs: Any) -> AbstractAsyncContextManager[Any]:
-    if TOOL_ANSWERS.get() is not None:
+    if tool_answers() is not None:
         kwargs["capabilities"] = [*(kwargs.get("capabilities") or ()), _Answering()]
     return _live_iter(self, *args, **kwargs)
 
@@ -51,7 +52,7 @@ class _Answering(AbstractCapability[Any]):
     async def before_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        answers, profile = TOOL_ANSWERS.get(), request_context.model.profile
+        answers, profile = tool_answers(), request_context.model.profile
         supported = profile.get("supported_native_tools", frozenset())
         for tool in request_context.model_request_parameters.native_tools:
             is_used = not tool.optional or type(tool) in supported
@@ -65,15 +66,26 @@ class _AskingToolset(WrapperToolset[Any]):
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:
-        answers = TOOL_ANSWERS.get()
+        answers = tool_answers()
         try:
-            found = RUN if answers is None else await answers.answer_later(name, tool_args)
+            asked = _asked(ctx, tool_args)
+            found = RUN if answers is None else await answers.answer_later(name, asked)
         except RecordedError as error:
-            # The kind of failure is not recorded; after any other the run would have ended there.
+            if error.result is None:  # the model was told nothing: the run ended there
+                raise
             raise ToolFailed(str(error)) from error
         if found is RUN:
             return await super().call_tool(name, tool_args, ctx, tool)
         return found
+
+
+def _asked(ctx: RunContext[Any], validated: dict[str, Any]) -> object:
+    """Return the arguments that the model has sent, which are recorded: without defaults."""
+    for message in reversed(ctx.messages):
+        for part in message.parts if isinstance(message, ModelResponse) else ():
+            if isinstance(part, ToolCallPart) and part.tool_call_id == ctx.tool_call_id:
+                return part.args
+    return validated
 
 
 def unanswerable(agent: Agent[Any, Any]) -> list[str]:

@@ -1,15 +1,18 @@
 """Strands: hooks that have a tool answered by a stand-in, and end a run after a miss."""
 
+import functools
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any, Final
+from weakref import WeakSet
 
 from strands import Agent
 from strands.hooks import BeforeModelCallEvent, BeforeToolCallEvent, HookProvider, HookRegistry
+from strands.types.events import ToolResultEvent
 from strands.types.tools import AgentTool, ToolResult, ToolResultContent, ToolSpec, ToolUse
 
 from evaltap.experiments.agents.base import by_provider
-from evaltap.recorder.answering import RUN, TOOL_ANSWERS, RecordedError, ToolMiss
+from evaltap.recorder.answering import RUN, RecordedError, ToolMiss, tool_answers
 
 _OF_THE_FRAMEWORK: Final = ("agent", "structured_output")
 """Types of tools that run: an agent, whose own tools are answered, and the answer's form."""
@@ -18,6 +21,30 @@ _MODEL_TOOLS: Final = ("anthropic_tools", "gemini_tools")
 
 class MissedError(Exception):
     """A call had no answer: an exception that Strands passes on, as it loses a ToolMiss."""
+
+
+def install() -> None:
+    """Have all agents of the process ask, from now on: without answers their tools run as before."""
+    if Agent.stream_async is not _stream_async:
+        Agent.stream_async = _stream_async  # type: ignore[method-assign]
+
+
+_live_stream: Final[Callable[..., AsyncIterator[Any]]] = Agent.stream_async
+_ASKING: Final[WeakSet[Agent]] = WeakSet()
+
+
+@functools.wraps(_live_stream)
+def _stream_async(self: Agent, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+    if tool_answers() is not None:
+        have_asking(self)
+    return _live_stream(self, *args, **kwargs)
+
+
+def have_asking(agent: Agent) -> None:
+    """Give an agent the hooks that ask, once."""
+    if agent not in _ASKING:
+        _ASKING.add(agent)
+        agent.hooks.add_hook(AnsweringHooks())
 
 
 class AnsweringHooks(HookProvider):
@@ -30,7 +57,7 @@ class AnsweringHooks(HookProvider):
 
     def before_tool_call(self, event: BeforeToolCallEvent) -> None:
         """Select a tool that returns the recorded result, or raises as the recorded call did."""
-        answers, live, use = TOOL_ANSWERS.get(), event.selected_tool, event.tool_use
+        answers, live, use = tool_answers(), event.selected_tool, event.tool_use
         if answers is None or live is None:
             return
         if live.tool_type in _OF_THE_FRAMEWORK:
@@ -48,7 +75,7 @@ class AnsweringHooks(HookProvider):
 
     def before_model_call(self, event: BeforeModelCallEvent) -> None:
         """End the run after a miss: parallel calls have ended by now."""
-        answers = TOOL_ANSWERS.get()
+        answers = tool_answers()
         if answers is not None and answers.missed:
             raise MissedError(str(answers.missed[0]))
 
@@ -75,11 +102,18 @@ class _Answer(AgentTool):
     async def stream(
         self, tool_use: ToolUse, invocation_state: dict[str, Any], **kwargs: Any
     ) -> AsyncGenerator[Any, None]:
-        if isinstance(self._found, Exception):
-            raise self._found
-        yield ToolResult(
-            toolUseId=tool_use["toolUseId"], status="success", content=_content(self._found)
-        )
+        found = self._found
+        if isinstance(found, RecordedError) and found.result is not None:
+            failed = ToolResult(
+                toolUseId=tool_use["toolUseId"], status="error", content=_content(found.result)
+            )
+            yield ToolResultEvent(failed, found)
+        elif isinstance(found, Exception):
+            raise found
+        else:
+            yield ToolResult(
+                toolUseId=tool_use["toolUseId"], status="success", content=_content(found)
+            )
 
 
 def _content(found: object) -> list[ToolResultContent]:
