@@ -73,13 +73,8 @@ def answers(server: Collect, count: int = 20) -> Counter[int]:
     return Counter(server.post(CASE.read_bytes()) for _ in range(count))
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "silent",
-        *(pytest.param(kind, marks=pytest.mark.slow) for kind in STARTS if kind != "silent"),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", STARTS)
 def test_connections_that_send_nothing_do_not_keep_senders_out(tmp_path: Path, kind: str) -> None:
     with collect(tmp_path) as server, held(server.port, MOST_CONNECTIONS + 400, STARTS[kind]):
         assert answers(server) == {200: 20}

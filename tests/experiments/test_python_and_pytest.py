@@ -151,6 +151,7 @@ def test_each_case_of_the_marker_is_a_test_that_runs_the_agent(
         result.stdout.fnmatch_lines(["*tool_trajectory_avg_score*"])
 
 
+@pytest.mark.slow
 def test_a_scenario_is_a_test_with_a_simulated_user_and_expected_turns(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

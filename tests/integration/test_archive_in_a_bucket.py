@@ -50,6 +50,7 @@ def out(capsys: pytest.CaptureFixture[str], *command: str) -> str:
     return found.err if code == 2 else found.out
 
 
+@pytest.mark.slow
 def test_a_bucket_holds_an_archive_as_a_folder_does(
     bucket: S3Store, capsys: pytest.CaptureFixture[str]
 ) -> None:

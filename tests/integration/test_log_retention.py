@@ -85,10 +85,8 @@ def produce(recorder: Recorder, seconds: float, begins: int) -> int:
     return begins + round(seconds * PER_SECOND)
 
 
-@pytest.mark.parametrize(
-    ("together", "away", "repeats"),
-    [(2.0, 3.0, 1), pytest.param(20.0, 10.0, 2, marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("together", "away", "repeats"), [(2.0, 3.0, 1), (20.0, 10.0, 2)])
 @pytest.mark.timeout(900)
 def test_a_consumer_that_is_away_for_a_while_costs_no_turn_and_no_room(
     tmp_path: Path, together: float, away: float, repeats: int

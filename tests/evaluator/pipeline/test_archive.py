@@ -460,6 +460,7 @@ def test_an_experiment_is_archived_when_its_units_have_ended(capsys: Out) -> Non
     assert (first["turns"], second["turns"]) == (1, 1)
 
 
+@pytest.mark.slow
 def test_a_person_is_erased_from_an_archive(capsys: Out) -> None:
     mine = make_case("mine", [turn("t-1", 9, "CANARY")], sessionInput={"userId": "alice"})
     fill([mine, make_case("other", [turn("t-1", 9)])])
