@@ -4,6 +4,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
+
 from support.builders.span_builders import TraceBuilder, intermediate, tools, words
 
 GENAI = "opentelemetry.instrumentation.google_genai"
@@ -249,26 +251,37 @@ def test_hidden_answers_below_an_agent_leave_its_tools_known() -> None:
 # -- tools that the provider runs ------------------------------------------------------------------
 
 
-def test_tools_that_anthropic_runs_are_calls_with_their_results() -> None:
+FETCHED = {"type": "web_fetch_tool_result_error", "error_code": "url_not_accessible"}
+BLOCKS: list[dict[str, Any]] = [
+    {"type": "text", "text": "Let me search."},
+    {"type": "mcp_tool_use", "id": "m1", "name": "places", "input": {"near": "Rome"}},
+    {"type": "mcp_tool_result", "tool_use_id": "m1", "is_error": False, "content": "two"},
+    {"type": "server_tool_use", "id": "s1", "name": "web_fetch", "input": {"url": "x"}},
+    {"type": "web_fetch_tool_result", "tool_use_id": "s1", "content": FETCHED},
+    {"type": "text", "text": "21 and 25."},
+]
+
+
+@pytest.mark.parametrize(
+    "said", [[{"role": "assistant", "parts": BLOCKS}], BLOCKS], ids=["a message", "its content"]
+)
+def test_tools_that_anthropic_runs_are_calls_with_their_results(said: list[Any]) -> None:
     trace = TraceBuilder()
-    error = {"type": "web_fetch_tool_result_error", "error_code": "url_not_accessible"}
-    chat(
-        trace,
+    trace.span(
+        "chat",
         trace.span("POST /chat"),
-        [ASKED],
-        {"type": "text", "text": "Let me search."},
-        {"type": "mcp_tool_use", "id": "m1", "name": "places", "input": {"near": "Rome"}},
-        {"type": "mcp_tool_result", "tool_use_id": "m1", "is_error": False, "content": "two"},
-        {"type": "server_tool_use", "id": "s1", "name": "web_fetch", "input": {"url": "x"}},
-        {"type": "web_fetch_tool_result", "tool_use_id": "s1", "content": error},
-        {"type": "text", "text": "21 and 25."},
+        {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.input.messages": json.dumps([ASKED]),
+            "gen_ai.output.messages": json.dumps(said),
+        },
     )
 
     turn = trace.turn()
 
     assert tools(turn) == [
         ("m1", "places", {"near": "Rome"}, "two"),
-        ("s1", "web_fetch", {"url": "x"}, error),
+        ("s1", "web_fetch", {"url": "x"}, FETCHED),
     ]
     assert ["error" in tool for tool in turn["tools"]] == [False, True]
     assert words(turn, "finalResponse") == "21 and 25."

@@ -282,8 +282,14 @@ def _parts(body: object) -> tuple[Part, ...]:
 def _is_part(item: object) -> bool:
     if not isinstance(item, Mapping) or "role" in item or "data" in item:
         return False
-    kind = _string(item.get("type"))
-    return bool(_BLOCKS.keys() & item.keys()) or (kind in _TYPED and kind not in REASONING)
+    kind = _string(item.get("type")) or ""
+    is_known = _reader(kind) is not None and kind not in REASONING
+    return is_known or bool(_BLOCKS.keys() & item.keys())
+
+
+def _reader(kind: str) -> Callable[[Mapping[str, object]], Part | None] | None:
+    """Return the function that reads parts of a type; None for an unknown type."""
+    return _answer_part if kind.endswith("_tool_result") else _TYPED.get(kind)
 
 
 def _part(item: object) -> Part | None:
@@ -293,8 +299,7 @@ def _part(item: object) -> Part | None:
         return None
     if item.get("thought") is True:
         return _reasoning_part(item)
-    kind = _string(item.get("type")) or ""
-    reader = _answer_part if kind.endswith("_tool_result") else _TYPED.get(kind)
+    reader = _reader(_string(item.get("type")) or "")
     if reader is not None:
         return reader(item)
     if "type" in item and "text" not in item:
