@@ -121,7 +121,7 @@ def _steps(given: Json) -> Iterator[Json]:
     held = given.get("content")
     whole = held if isinstance(held, Mapping) else given  # Mastra has the parts in `content`
     parts = whole.get("parts")
-    if not parts and (called := given.get("toolInvocations")):
+    if not parts and isinstance(called := given.get("toolInvocations"), list) and called:
         parts = [*called, {"type": "text", "text": given.get("content")}]
     if not parts or not isinstance(parts, list) or not all(map(_is_ai_sdk, parts)):
         yield given
