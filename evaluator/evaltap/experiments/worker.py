@@ -304,6 +304,8 @@ class Worker:
         done, _ = await asyncio.wait({task}, timeout=self._turn_seconds)
         if done:
             return task.result()
+        # What it raises from now on is no news, which asyncio would print as never retrieved.
+        task.add_done_callback(lambda one: one.cancelled() or one.exception())
         task.cancel()
         done, _ = await asyncio.wait({task}, timeout=CANCEL_SECONDS)
         abandoned = "" if done else ", also when it was cancelled, and was abandoned"
