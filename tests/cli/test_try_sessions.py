@@ -1,5 +1,6 @@
 """What `evaltap try` reads from sessions of agents: who spoke, what failed, what is missing."""
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -380,8 +381,8 @@ def test_a_history_that_pydantic_ai_writes_is_read_with_its_output(tmp_path: Pat
     model = test_model.TestModel(custom_output_args={"celsius": 18})
     agent = pydantic_ai.Agent(model, output_type=Weather, instructions="Be brief.")
     agent.tool_plain(weather)
-    first = agent.run_sync("Is it warm?")
-    second = agent.run_sync("And now?", message_history=first.all_messages())
+    first = asyncio.run(agent.run("Is it warm?"))
+    second = asyncio.run(agent.run("And now?", message_history=first.all_messages()))
     path = tmp_path / "history.json"
     path.write_bytes(second.all_messages_json())
 
