@@ -384,7 +384,7 @@ def _server_call(item: Mapping[str, object]) -> Part:
 
 
 REASONING = ("reasoning", "thinking")
-SERVER_CALLS = ("mcp_tool_use", "server_tool_use")
+_SERVER_CALLS = ("mcp_tool_use", "server_tool_use")
 """Blocks of Anthropic's messages; blocks of results are named after the tool: `web_search_tool_result`."""
 HOSTED_CALLS = (
     "code_interpreter_call",
@@ -439,7 +439,7 @@ _TYPED: dict[str, Callable[[Mapping[str, object]], Part | None]] = {
     "tool-result": _answer_part,
     "server_tool_call_response": _answer_part,
     **dict.fromkeys(HOSTED_CALLS, _hosted_call),
-    **dict.fromkeys(SERVER_CALLS, _server_call),
+    **dict.fromkeys(_SERVER_CALLS, _server_call),
     **dict.fromkeys(TYPES, media_in),
     **dict.fromkeys(REASONING, _reasoning_part),
 }

@@ -216,8 +216,7 @@ def _block(part: Json) -> Json:
     if "type" in part:
         return part
     if isinstance(call := part.get("toolUse"), Mapping):
-        given = {"name": call.get("name"), "input": call.get("input")}
-        return {"type": "tool_use", "id": call.get("toolUseId"), **given}
+        return _use(call.get("toolUseId"), call.get("name"), call.get("input"))
     if isinstance(result := part.get("toolResult"), Mapping):
         found = result.get("content")
         blocks = [
@@ -226,58 +225,57 @@ def _block(part: Json) -> Json:
             else one
             for one in (found if isinstance(found, list) else [found])
         ]
-        return {
-            "type": "tool_result",
-            "tool_use_id": result.get("toolUseId"),
-            "content": blocks,
-            "is_error": result.get("status") == "error",
-        }
+        return _result(result.get("toolUseId"), blocks, result.get("status") == "error")
     if isinstance(call := part.get("tool_call"), Mapping):  # Haystack
-        given = {"name": call.get("tool_name"), "input": call.get("arguments")}
-        return {"type": "tool_use", "id": call.get("id"), **given}
+        return _use(call.get("id"), call.get("tool_name"), call.get("arguments"))
     if isinstance(result := part.get("tool_call_result"), Mapping):
         origin = result.get("origin")
-        return {
-            "type": "tool_result",
-            "tool_use_id": origin.get("id") if isinstance(origin, Mapping) else None,
-            "content": result.get("result"),
-            "is_error": result.get("error"),
-        }
+        call_id = origin.get("id") if isinstance(origin, Mapping) else None
+        return _result(call_id, result.get("result"), result.get("error"))
     if "reasoningContent" in part:
         return {"type": "reasoning"}
     return {"type": "text", **part} if isinstance(part.get("text"), str) else part
+
+
+def _use(call_id: Json, name: Json, given: Json) -> Fields:
+    return {"type": "tool_use", "id": call_id, "name": name, "input": given}
+
+
+def _result(call_id: Json, content: Json, failed: Json) -> Fields:
+    return {
+        "type": "tool_result",
+        "tool_use_id": call_id,
+        "content": content,
+        "is_error": failed,
+    }
+
+
+def _json_text(value: Json) -> str:
+    """Return a text as it is, another value as JSON."""
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
 
 
 def _server_result(part: Mapping[str, Json]) -> Json:
     """Return the result of a tool that Anthropic ran."""
     held = part.get("content")
     failed = isinstance(held, Mapping) and str(held.get("type")).endswith("_tool_result_error")
-    if not (isinstance(held, list) and any(map(part_text, held))):
-        held = orjson.dumps(held).decode()
-    return {
-        **part,
-        "type": "tool_result",
-        "content": held,
-        "is_error": part.get("is_error") or failed,
-    }
+    says = isinstance(held, list) and any(map(part_text, held))
+    content = held if says else _json_text(held)
+    return _result(part.get("tool_use_id"), content, part.get("is_error") or failed)
 
 
 def _ai_sdk_block(part: Mapping[str, Json]) -> Json:
     """Return a call or a result; version 5 wraps results, with their kind."""
     if part["type"] == "tool-call":
-        given = {"name": part.get("toolName"), "input": part.get("input", part.get("args"))}
-        return {"type": "tool_use", "id": part.get("toolCallId"), **given}
+        return _use(
+            part.get("toolCallId"), part.get("toolName"), part.get("input", part.get("args"))
+        )
     result = part.get("result", part.get("output"))
     failed = bool(part.get("isError"))
     if isinstance(result, Mapping) and {"type", "value"} >= result.keys() >= {"type"}:
         failed = failed or str(result["type"]).startswith(("error-", "execution-denied"))
         result = result.get("value")
-    return {
-        "type": "tool_result",
-        "tool_use_id": part.get("toolCallId"),
-        "content": result if isinstance(result, str) else orjson.dumps(result).decode(),
-        "is_error": failed,
-    }
+    return _result(part.get("toolCallId"), _json_text(result), failed)
 
 
 def _mark_parts(turn: Fields, message: str, given: Mapping[str, Json]) -> None:

@@ -3,7 +3,6 @@
 Source: `pydantic_ai.messages` of version 2; in version 1, a call that is refused is a `retry-prompt`.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
@@ -23,6 +22,7 @@ from evaltap.recorder.sources.sessions.messages import (
 )
 from evaltap.recorder.telemetry.flat_spans import mapping
 from evaltap.recorder.tokens import Tokens, tokens
+from evaltap.recorder.traces.stated_texts import as_text
 from evaltap.schemas.data import JsonObject
 
 NAME: Final = "pydantic-ai"
@@ -86,14 +86,13 @@ def _returned(part: JsonObject, now: int) -> Iterator[Message]:
         return
     result = part.get("content")
     outcome = "retried" if part["part_kind"] == "retry-prompt" else part.get("outcome", "success")
-    said = result if isinstance(result, str) else json.dumps(result)
     yield Message(
         role="tool",
         time_ns=now,
         call_id=word(part.get("tool_call_id")) or "",
         name=name,
         result=result,
-        failure=None if outcome == "success" else Failure(word(outcome), said),
+        failure=None if outcome == "success" else Failure(word(outcome), as_text(result)),
     )
 
 
@@ -112,8 +111,7 @@ def _response(message: JsonObject) -> Iterator[Message]:
         if kind == "text":
             said = replace(said, text=(said.text or "") + (word(part.get("content")) or ""))
         elif kind in _CALLS and _is_output(name):
-            given = part.get("args")
-            said = replace(said, text=given if isinstance(given, str) else json.dumps(given))
+            said = replace(said, text=as_text(part.get("args")))
         elif kind in _CALLS:
             given = value_of(part.get("args") or {})
             call = Call(name, given, word(part.get("tool_call_id")) or "")
