@@ -135,8 +135,10 @@ def settings_of(db: Path) -> dict[str, Any]:
 
 
 def settled(db: Path) -> dict[str, Any]:
-    """Return the settings once the consumer has limited its memory."""
-    while (found := settings_of(db))["max_memory"].endswith("GiB"):
+    """Return the settings once the consumer has limited its memory, and set all that goes with it."""
+    before: dict[str, Any] = {}
+    while (found := settings_of(db)) != before or found["max_memory"].endswith("GiB"):
+        before = found
         time.sleep(0.05)
     return found
 
