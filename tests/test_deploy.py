@@ -191,9 +191,9 @@ def test_in_ci_run_installs_nothing_without_a_hash(tmp_path: Path) -> None:
 
     installs = [line for line in calls.read_text().splitlines() if " pip install " in f" {line} "]
     assert [line.split()[-1] for line in installs] == [
-        "deploy/build.lock", "deploy/dev.lock", ".",
-        "deploy/build.lock", "deploy/local-judge.lock",
-        "deploy/build.lock", "deploy/local-judge-weights.lock",
+        "deploy/installer.lock", "deploy/build.lock", "deploy/dev.lock", ".",
+        "deploy/installer.lock", "deploy/build.lock", "deploy/local-judge.lock",
+        "deploy/installer.lock", "deploy/build.lock", "deploy/local-judge-weights.lock",
     ]  # fmt: skip
     assert all(
         "--no-deps" in line and ("--require-hashes" in line or line.endswith("-e ."))

@@ -4,7 +4,6 @@ Not a pytest module: `./run wheel` calls it.  It needs a package index, but noth
 """
 
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -58,36 +57,16 @@ def main() -> int:
 
 def environment(path: Path, *requirements: str) -> Path:
     """Return the bin folder of a new environment that holds nothing but the requirements."""
-    if uv := shutil.which("uv"):
-        call(uv, "venv", "-q", "--python", sys.executable, str(path), cwd=path.parent)
-        call(
-            uv,
-            "pip",
-            "install",
-            "-q",
-            "--python",
-            str(path / "bin/python"),
-            *requirements,
-            cwd=path.parent,
-        )
-    else:
-        venv.create(path, with_pip=True)
-        call(str(path / "bin/pip"), "install", "-q", *requirements, cwd=path.parent)
+    venv.create(path)
+    uv = [sys.executable, "-m", "uv", "pip", "install", "-q", "--compile-bytecode"]
+    call(*uv, "--python", str(path / "bin/python"), *requirements, cwd=path.parent)
     return path / "bin"
-
-
-INSTALLERS = ("pip", "setuptools", "pkg_resources", "_distutils_hack")
 
 
 def check_size(bin_: Path, most_mib: int) -> None:
     """What was installed takes no more of the disk than the README promises."""
     (packages,) = bin_.parent.glob("lib/python*/site-packages")
-    blocks = sum(
-        path.lstat().st_blocks
-        for top in packages.iterdir()
-        if not top.name.startswith(INSTALLERS)
-        for path in (top, *top.rglob("*"))
-    )
+    blocks = sum(path.lstat().st_blocks for path in packages.rglob("*"))
     mib = blocks * 512 / 2**20
     print(f"installed: {mib:.0f} MiB, at most {most_mib}")
     assert mib <= most_mib, f"{mib:.0f} MiB, expected at most {most_mib}"
