@@ -144,7 +144,7 @@ def every_command() -> dict[str, str]:
 
 
 def build_parser(command: str | None = None) -> CommandParser:
-    """Return the parser, with the options of `command` (of every command when None)."""
+    """Return the parser of `command` alone, of all with their options if None, without if empty."""
     parser = CommandParser(
         prog="evaltap",
         usage="evaltap [-h] [--version] COMMAND ...",
@@ -158,9 +158,9 @@ def build_parser(command: str | None = None) -> CommandParser:
     commands = parser.add_subparsers(
         dest="command", metavar="COMMAND", prog="evaltap", help=argparse.SUPPRESS
     )
-    for name, summary in COMMANDS.items():
-        child = commands.add_parser(name, **described(summary))
-        if command is not None and command.partition(" ")[0] != name:
+    for name in (command.partition(" ")[0],) if command else COMMANDS:
+        child = commands.add_parser(name, **described(COMMANDS[name]))
+        if command == "":
             continue
         if name not in FAMILIES:
             _declare(child, name, next(group for group, names in GROUPS.items() if name in names))
