@@ -9,13 +9,14 @@ bodies.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from evaltap.recorder.conventions.evidence import Evidence, decode
 from evaltap.recorder.conventions.genai import OPERATION, TOOL_STATUS, classify, content_value
-from evaltap.recorder.conventions.message_shapes import read_generations, read_messages
-from evaltap.recorder.conventions.messages import Answer, Call, Message, Text
+from evaltap.recorder.conventions.messages import read_generations
 from evaltap.recorder.conventions.reading import Reading
 from evaltap.recorder.observation import Failure
 from evaltap.recorder.telemetry.spans import LogRecord, Span
+from evaltap.schemas.chat.evidence import Evidence, decode
+from evaltap.schemas.chat.messages import Answer, Call, Message, Text
+from evaltap.schemas.chat.shapes import read_messages
 
 _ROLES = {
     "gen_ai.system.message": "system",

@@ -12,13 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, filterfalse, takewhile
 from typing import Final
 
-from evaltap.recorder.conventions import messages as said
-from evaltap.recorder.conventions.message_shapes import (
-    HOSTED_CALLS,
-    read_messages,
-    read_request,
-    read_response,
-)
+from evaltap.recorder.conventions.messages import read_request, read_response
 from evaltap.recorder.conventions.reading import failure_of_answer
 from evaltap.recorder.observation import Failure
 from evaltap.recorder.sources.sessions.gemini import CONTEXT
@@ -33,6 +27,8 @@ from evaltap.recorder.sources.sessions.messages import (
 from evaltap.recorder.telemetry.cloudwatch_export import records_in
 from evaltap.recorder.telemetry.flat_spans import mapping
 from evaltap.recorder.tokens import Tokens, tokens
+from evaltap.schemas.chat import messages as said
+from evaltap.schemas.chat.shapes import HOSTED_CALLS, read_messages
 from evaltap.schemas.text import begins_as_error
 
 NAME: Final = "model-api"

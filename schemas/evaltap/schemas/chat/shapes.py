@@ -9,26 +9,9 @@ import ast
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-import orjson
-
-from evaltap.recorder.conventions.evidence import (
-    WITHHELD,
-    Evidence,
-    Flaw,
-    decode,
-    is_deep,
-    without_block,
-)
-from evaltap.recorder.conventions.media_shapes import BLOCKS, TYPES, media_in
-from evaltap.recorder.conventions.messages import (
-    Answer,
-    Call,
-    Message,
-    Part,
-    Reasoning,
-    Text,
-    text_part,
-)
+from evaltap.schemas.chat.evidence import Evidence, decode, without_block
+from evaltap.schemas.chat.media import BLOCKS, TYPES, WITHHELD, media_in
+from evaltap.schemas.chat.messages import Answer, Call, Message, Part, Reasoning, Text, text_part
 
 
 def read_messages(value: object, *, role: str = "user") -> tuple[Message, ...]:
@@ -36,129 +19,31 @@ def read_messages(value: object, *, role: str = "user") -> tuple[Message, ...]:
     if isinstance(value, str):
         return (Message(role, (text_part(value),)),)
     if isinstance(value, Mapping):
-        message = _message(value, role)
+        message = read_message(value, role)
         return (message,) if message is not None else ()
     if not isinstance(value, list | tuple):
         return ()
-    if _are_parts(value):
+    if are_parts(value):
         return (Message(role, _parts(value)),)
-    return tuple(_each(value, role))
+    return tuple(each_message(value, role))
 
 
-def _are_parts(items: Sequence[object]) -> bool:
+def are_parts(items: Sequence[object]) -> bool:
+    """Return whether a list has the parts of one message."""
     return bool(items) and all(map(_is_part, items))
 
 
-def _each(items: Iterable[object], role: str) -> Iterator[Message]:
+def each_message(items: Iterable[object], role: str) -> Iterator[Message]:
+    """Yield the messages of a list, which may hold lists of them."""
     for item in items:
         if isinstance(item, list | tuple):
             yield from read_messages(item, role=role)
         elif type(item) is dict or isinstance(item, Mapping):
-            message = _message(item, role)
+            message = read_message(item, role)
             if message is not None:
                 yield message
 
 
-def read_request(value: object) -> tuple[Message, ...]:
-    """Read a request to a provider's API: its messages, contents or input."""
-    if isinstance(value, Mapping):
-        value = next(
-            (value[key] for key in ("messages", "contents", "input") if key in value), None
-        )
-    return read_messages(value)
-
-
-def read_response(value: object) -> tuple[Message, ...]:
-    """Read a response of a provider's API: its choices, candidates, output items or content.
-
-    A streamed response may be a list of its own (openai-agents).
-    """
-    if isinstance(value, list) and len(value) == 1 and _is_response(value[0]):
-        value = value[0]
-    if isinstance(value, Mapping):
-        listed = (value.get(key) for key in ("choices", "candidates", "output"))
-        value = next((items for items in listed if isinstance(items, list)), value)
-    if isinstance(value, Mapping) and isinstance(value.get("content"), Mapping):
-        value = value["content"]
-    return read_messages(value, role="assistant")
-
-
-def read_generations(value: object) -> tuple[Message, ...]:
-    """Read the first of LangChain's generations: its message, or its text."""
-    found = value.get("generations") if isinstance(value, Mapping) else None
-    while isinstance(found, list) and found:
-        found = found[0]
-    if not isinstance(found, Mapping):
-        return ()
-    if isinstance(found.get("message"), Mapping):
-        return read_messages([found["message"]], role="assistant")
-    return read_messages([{"role": "assistant", "content": found.get("text")}])
-
-
-def _is_response(value: object) -> bool:
-    return isinstance(value, Mapping) and isinstance(value.get("output"), list)
-
-
-def decode_messages(
-    value: object, *, role: str = "user"
-) -> tuple[tuple[Message, ...] | None, Flaw | None]:
-    """Decode and read messages; `(None, flaw)` when the value is absent or unusable."""
-    if value is None:
-        return None, None
-    if isinstance(value, str) and (messages := _conversation(value, role)) is not None:
-        return messages or None, None
-    evidence = decode(value)
-    if evidence.flaw:
-        return None, evidence.flaw
-    return read_messages(evidence.value, role=role) or None, None
-
-
-_LONGEST_REMEMBERED = 1 << 20
-_NOTHING: tuple[str, tuple[Message, ...]] = ("[", ())
-_latest: dict[str, tuple[str, tuple[Message, ...]]] = {}
-"""The list read last, by role, up to where another message may follow: the next model call repeats it."""
-
-
-def _conversation(text: str, role: str) -> tuple[Message, ...] | None:
-    """Read the messages of a JSON list, only those that were not read just before; None for another text."""
-    if text[:1] != "[" or text[-1:] != "]":
-        return None
-    known, before = _latest.get(role, _NOTHING)
-    if not text.startswith(known):
-        known, before = _NOTHING
-    added = f"[{text[len(known) :]}"
-    try:
-        items = orjson.loads(added)
-    except orjson.JSONDecodeError:
-        return None
-    if not items or is_deep(items, added) or (not before and _are_parts(items)):
-        return None
-    messages = (*before, *_each(items, role))
-    if len(text) <= _LONGEST_REMEMBERED:
-        _latest[role] = f"{text[:-1]},", messages
-    return messages
-
-
-def events_as_messages(value: object) -> object:
-    """Turn a list of `{event.name: gen_ai.user.message, ...}` into messages.
-
-    Other values are returned unchanged.
-    """
-    items = decode(value).value if isinstance(value, str) else value
-    if not isinstance(items, list) or not any(
-        isinstance(item, dict) and "event.name" in item for item in items
-    ):
-        return value
-    messages: list[object] = []
-    for item in items:
-        if isinstance(item, dict):
-            body = item.get(_EVENT_BODIES.get(str(item.get("event.name")), ""))
-            messages.append(body if isinstance(body, dict) else item)
-    return messages
-
-
-_EVENT_BODIES = {"gen_ai.choice": "message", "gen_ai.unknown": "data"}
-"""The key of the message in these events; `gen_ai.unknown` is Logfire's, for items without text."""
 _ROLES = {
     "human": "user",
     "ai": "assistant",
@@ -176,16 +61,17 @@ _ROLES = {
 _PART_MESSAGES = ("function_call", "function_call_output", "tool_call", "tool_call_response")
 
 
-def _message(item: Mapping[str, object], role: str) -> Message | None:
+def read_message(item: Mapping[str, object], role: str) -> Message | None:
+    """Return a message, spoken by `role` if it does not say by whom; None for anything else."""
     if not _ENVELOPES.isdisjoint(item) and (inner := _envelope(item, role)) is not None:
-        return _message(inner, role)
+        return read_message(inner, role)
     given = _string(item.get("role"))
     if kind := _string(item.get("type")):
         if kind in REASONING:
             thought = _reasoning_part(item)
             return Message("assistant", (thought,)) if thought is not None else None
         if kind in _PART_MESSAGES or kind in HOSTED_CALLS:
-            part = _part(item)
+            part = read_part(item)
             spoken = "assistant" if isinstance(part, Call) else "tool"
             return Message(spoken, (part,)) if part is not None else None
         if given is None and (kind in _ROLES or kind in ("tool", "system")):
@@ -234,7 +120,7 @@ _CALLS = frozenset(("tool_calls", "additional_kwargs"))
 def _tool_message(item: Mapping[str, object]) -> Part:
     content = item.get("content", item.get("parts"))
     if isinstance(content, list) and len(content) == 1:
-        answer = _part(content[0])
+        answer = read_part(content[0])
         if isinstance(answer, Answer):
             return answer
     return Answer(
@@ -273,7 +159,7 @@ def _parts(body: object) -> tuple[Part, ...]:
     if isinstance(body, str):
         return (text_part(body),)
     if isinstance(body, list | tuple):
-        return tuple([part for part in map(_part, body) if part is not None])
+        return tuple([part for part in map(read_part, body) if part is not None])
     if not isinstance(body, Mapping):
         return ()
     return _parts(body["parts"] if isinstance(body.get("parts"), list) else [body])
@@ -292,7 +178,8 @@ def _reader(kind: str) -> Callable[[Mapping[str, object]], Part | None] | None:
     return _answer_part if kind.endswith("_tool_result") else _TYPED.get(kind)
 
 
-def _part(item: object) -> Part | None:
+def read_part(item: object) -> Part | None:
+    """Return a part of a message; None if it is unknown or says nothing."""
     if isinstance(item, str):
         return text_part(item)
     if type(item) is not dict and not isinstance(item, Mapping):
