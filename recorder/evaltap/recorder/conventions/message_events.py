@@ -138,9 +138,6 @@ def _message(role: str, body: Mapping[str, object]) -> Iterator[Message]:
     if role == "tool" and not _has_answer(inner):
         yield Message("tool", (_answer(body, content),))
         return
-    if role == "tool" and isinstance(inner, list):
-        # Results of several calls; read as a tool's message, they would be one.
-        role = "user"
     blocks = inner if isinstance(inner, list) else content
     if not isinstance(blocks, list) and blocks is not None and not isinstance(blocks, str):
         blocks = str(blocks)
