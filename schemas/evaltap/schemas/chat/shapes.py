@@ -196,7 +196,8 @@ _CALLS = frozenset(("tool_calls", "additional_kwargs", "function_call"))
 
 def _tool_message(item: Mapping[str, object]) -> tuple[Part, ...]:
     content = item.get("content", item.get("parts"))
-    if isinstance(content, list) and content and not _is_text(content[-1]):
+    last = content[-1] if isinstance(content, list) and content else None
+    if type(last) is dict and "text" not in last:
         parts = _parts(content)
         if any(isinstance(part, Answer) for part in parts):
             return parts
@@ -207,10 +208,6 @@ def _tool_message(item: Mapping[str, object]) -> tuple[Part, ...]:
         item.get("status") == "error" or item.get("is_error") is True,
     )
     return (answer,)
-
-
-def _is_text(block: object) -> bool:
-    return type(block) is dict and "text" in block
 
 
 def _calls(item: Mapping[str, object]) -> tuple[Call, ...]:
