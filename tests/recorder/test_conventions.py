@@ -7,13 +7,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evaltap.recorder.conventions import DIALECTS, framework_of, is_read, read_span
-from evaltap.recorder.conventions.evidence import Evidence, decode
-from evaltap.recorder.conventions.message_shapes import decode_messages, read_messages
-from evaltap.recorder.conventions.messages import closing_text, last_user_text, without_fragments
+from evaltap.recorder.conventions.messages import (
+    closing_text,
+    decode_messages,
+    last_user_text,
+    without_fragments,
+)
 from evaltap.recorder.conventions.numbered import gather
 from evaltap.recorder.conventions.reading import Reading, failure_of, merge
 from evaltap.recorder.observation import Failure
 from evaltap.recorder.telemetry.spans import LogRecord, Span, SpanEvent
+from evaltap.schemas.chat.evidence import Evidence, decode
+from evaltap.schemas.chat.shapes import read_messages
 from support.builders.span_builders import cases_of
 
 NAMES = [

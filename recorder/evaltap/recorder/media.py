@@ -9,66 +9,20 @@ import base64
 import binascii
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Final, Literal
+from dataclasses import replace
+from typing import Final
 from urllib.parse import unquote_to_bytes
 
 from evaltap.recorder.copying import name, text
+from evaltap.schemas.chat.media import DATA_URL, MediaPart
 from evaltap.schemas.data import JsonObject
-
-Kind = Literal["image", "audio", "video", "file"]
 
 MAX_PARTS: Final = 32
 """Maximum parts per message; further ones are dropped and the message is marked as truncated."""
 MAX_DIGESTED_BYTES: Final = 4 * 1024 * 1024
 """Maximum bytes per message waiting to be digested; larger parts get only their size."""
 _MAX_URL: Final = 4_096
-_MAX_HEADER: Final = 256
-_DATA_URL: Final = "data:"
 _BUFFERS: Final = (bytearray, memoryview)
-
-
-@dataclass(frozen=True, slots=True)
-class MediaPart:
-    """A non-text part of a message; None is *not seen*."""
-
-    kind: Kind = "file"
-    mime_type: str | None = None
-    url: str | None = None
-    filename: str | None = None
-    file_id: str | None = None
-    """The file's id at the provider."""
-    data: object = None
-    """Bytes, base64 text or a `data:` URL; never recorded."""
-    size_bytes: int | None = None
-    sha256: str | None = None
-    """Of the bytes, in hexadecimal."""
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the record leads to the bytes: a URL, or an id at the provider."""
-        return bool(self.url or self.file_id)
-
-
-def media(
-    *,
-    kind: Kind | None = None,
-    mime_type: str | None = None,
-    url: str | None = None,
-    data: object = None,
-    filename: str | None = None,
-    file_id: str | None = None,
-) -> MediaPart:
-    """Return a part; a `data:` URL is replaced by its bytes.
-
-    Without a `kind` the MIME type decides whether it is an image, audio or video; otherwise it is
-    a file.
-    """
-    if url is not None and url[:5].lower() == _DATA_URL:
-        header = url[5:_MAX_HEADER].partition(",")[0]
-        mime_type = mime_type or header.partition(";")[0] or None
-        url, data = None, url
-    return MediaPart(kind or _kind_of(mime_type), mime_type, url, filename, file_id, data)
 
 
 def kept(parts: Sequence[MediaPart]) -> tuple[tuple[MediaPart, ...], int, bool]:
@@ -135,7 +89,7 @@ def _digested(part: MediaPart) -> MediaPart:
 
 def _decoded(data: str) -> bytes:
     """Return the bytes of base64 text (either alphabet), a `data:` URL, or any other text."""
-    if data[:5].lower() == _DATA_URL:
+    if data[:5].lower() == DATA_URL:
         header, _, data = data.partition(",")
         if not header.endswith(";base64"):
             return unquote_to_bytes(data)
@@ -161,14 +115,3 @@ def _written(part: MediaPart) -> JsonObject:
         "sha256": part.sha256,
     }
     return {key: value for key, value in fields.items() if value is not None}
-
-
-def _kind_of(mime_type: str | None) -> Kind:
-    major = (mime_type or "").partition("/")[0]
-    for kind in _MAJORS:
-        if kind == major:
-            return kind
-    return "file"
-
-
-_MAJORS: tuple[Kind, ...] = ("image", "audio", "video")

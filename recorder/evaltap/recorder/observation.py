@@ -21,8 +21,9 @@ from typing import Any, Literal
 
 from evaltap.recorder.copying import freeze, name, number, text, thaw
 from evaltap.recorder.foreign import error_name, error_text, type_name
-from evaltap.recorder.media import MediaPart, digested, kept
+from evaltap.recorder.media import digested, kept
 from evaltap.recorder.pacing import yield_to_agent
+from evaltap.schemas.chat.media import MediaPart
 
 MAX_CONTEXT = 8
 """Maximum context messages per run; an agent that changes its instructions on each call has more."""

@@ -14,7 +14,6 @@ from contextvars import ContextVar
 from itertools import islice
 from typing import NamedTuple, TypeVar
 
-from evaltap.recorder.media import MediaPart
 from evaltap.recorder.observation import (
     MAX_CONTEXT,
     MAX_HISTORY,
@@ -36,6 +35,7 @@ from evaltap.recorder.observation import (
     failure_of,
 )
 from evaltap.recorder.protocols import Observing
+from evaltap.schemas.chat.media import MediaPart
 
 T = TypeVar("T")
 LABELS: ContextVar[RunLabels | None] = ContextVar("evaltap_run_labels", default=None)

@@ -18,13 +18,13 @@ from types import AsyncGeneratorType, GeneratorType, TracebackType
 from typing import Any, TypeVar, cast
 
 from evaltap.recorder.answering import RUN, tool_answers
-from evaltap.recorder.conventions.media_shapes import media_in
 from evaltap.recorder.copying import name as named
 from evaltap.recorder.faults import Guard
-from evaltap.recorder.media import MAX_PARTS, MediaPart, media
+from evaltap.recorder.media import MAX_PARTS
 from evaltap.recorder.observation import UNSEEN, Origin, failure_of
 from evaltap.recorder.protocols import Recording
 from evaltap.recorder.run import ObservedRun
+from evaltap.schemas.chat.media import MediaPart, media, media_in
 from evaltap.schemas.data import JsonObject
 
 _ORIGIN = Origin(framework="plain", convention="evaltap")

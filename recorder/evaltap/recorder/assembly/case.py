@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from evaltap.recorder.copying import thaw
-from evaltap.recorder.media import MediaPart, written
+from evaltap.recorder.media import written
 from evaltap.recorder.observation import (
     ContextMessage,
     Failure,
@@ -26,6 +26,7 @@ from evaltap.recorder.observation import (
     UserMessage,
 )
 from evaltap.recorder.telemetry.spans import canonical_bytes
+from evaltap.schemas.chat.media import MediaPart
 from evaltap.schemas.data import JsonObject
 
 _T = TypeVar("_T", bound=RunEvent)

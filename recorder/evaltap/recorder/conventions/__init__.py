@@ -18,7 +18,7 @@ from evaltap.recorder.conventions.livekit import LiveKit
 from evaltap.recorder.conventions.logfire import Logfire
 from evaltap.recorder.conventions.mcp import Mcp
 from evaltap.recorder.conventions.message_events import MessageEvents
-from evaltap.recorder.conventions.messages import with_answers_apart, without_fragments
+from evaltap.recorder.conventions.messages import without_fragments
 from evaltap.recorder.conventions.mlflow import MLflow
 from evaltap.recorder.conventions.openinference import OpenInference
 from evaltap.recorder.conventions.provider_clients import ProviderClients
@@ -29,6 +29,7 @@ from evaltap.recorder.conventions.spring_ai import SpringAI
 from evaltap.recorder.conventions.traceloop import Traceloop
 from evaltap.recorder.conventions.vercel import Vercel
 from evaltap.recorder.telemetry.spans import LogRecord, Span
+from evaltap.schemas.chat.messages import with_answers_apart
 
 DIALECTS: tuple[Dialect, ...] = (
     PydanticAI(),

@@ -7,11 +7,11 @@ this one reads what only ADK writes, and repairs what ADK writes incorrectly.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from evaltap.recorder.conventions.evidence import Evidence, decode
-from evaltap.recorder.conventions.message_shapes import read_messages
-from evaltap.recorder.conventions.messages import Answer, Message, Part
 from evaltap.recorder.conventions.reading import Kind, Reading, first_text
 from evaltap.recorder.telemetry.spans import LogRecord, Span
+from evaltap.schemas.chat.evidence import Evidence, decode
+from evaltap.schemas.chat.messages import Answer, Message, Part
+from evaltap.schemas.chat.shapes import read_messages
 
 SCOPE = "gcp.vertex.agent"
 PREFIX = "gcp.vertex.agent"

@@ -4,8 +4,8 @@ import ast
 import re
 from typing import Final
 
-from evaltap.recorder.conventions.evidence import Evidence, decode
-from evaltap.recorder.conventions.messages import Call
+from evaltap.schemas.chat.evidence import Evidence, decode
+from evaltap.schemas.chat.messages import Call
 
 _FUNCTION: Final = {"args", "kwargs", "sanitize_inputs_outputs"}
 """Parameters of a wrapped function: decorators, LlamaIndex, DSPy, smolagents (`Tool.__call__`)."""

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Final
 
-from evaltap.recorder.conventions.evidence import Evidence
+from evaltap.schemas.chat.evidence import Evidence
 
 QUESTION_KEYS: Final = ("input", "question", "query", "task")
 """Keys that chains and agents use for the user's message, before a template makes a prompt of it."""

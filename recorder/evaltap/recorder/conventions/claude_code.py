@@ -6,11 +6,11 @@ recorded from them mostly lack a final response; the transcript and the SDK's ho
 
 from collections.abc import Sequence
 
-from evaltap.recorder.conventions.evidence import Evidence, decode
 from evaltap.recorder.conventions.reading import Kind, Reading, first_text, first_whole, number
 from evaltap.recorder.observation import Failure
 from evaltap.recorder.telemetry.spans import LogRecord, Span
 from evaltap.recorder.tokens import tokens
+from evaltap.schemas.chat.evidence import Evidence, decode
 
 PREFIX = "claude_code."
 TOOL_OUTPUT_EVENT = "tool.output"

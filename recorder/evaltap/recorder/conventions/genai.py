@@ -6,8 +6,7 @@ The set of operation names is open: unknown ones are classified by their attribu
 
 from collections.abc import Mapping, Sequence
 
-from evaltap.recorder.conventions.evidence import Evidence, decode, without_block
-from evaltap.recorder.conventions.message_shapes import decode_messages
+from evaltap.recorder.conventions.messages import decode_messages
 from evaltap.recorder.conventions.reading import (
     Kind,
     Reading,
@@ -17,6 +16,7 @@ from evaltap.recorder.conventions.reading import (
     number,
 )
 from evaltap.recorder.telemetry.spans import LogRecord, Span
+from evaltap.schemas.chat.evidence import Evidence, decode, without_block
 
 OPERATION = "gen_ai.operation.name"
 AGENT_NAME = "gen_ai.agent.name"

@@ -8,8 +8,6 @@ from typing import Any
 
 from evaltap.recorder.conventions.call_arguments import take_arguments
 from evaltap.recorder.conventions.chain_values import structured_answer
-from evaltap.recorder.conventions.evidence import Evidence, argument_values, decode, decode_words
-from evaltap.recorder.conventions.message_shapes import read_messages
 from evaltap.recorder.conventions.messages import closing_text, last_user_text
 from evaltap.recorder.conventions.reading import (
     Kind,
@@ -25,6 +23,8 @@ from evaltap.recorder.conventions.tool_output import take_output
 from evaltap.recorder.observation import Failure
 from evaltap.recorder.telemetry.spans import LogRecord, Span
 from evaltap.recorder.tokens import tokens
+from evaltap.schemas.chat.evidence import Evidence, argument_values, decode, decode_words
+from evaltap.schemas.chat.shapes import read_messages
 
 PREFIX = "langfuse."
 TYPE = "langfuse.observation.type"

@@ -8,9 +8,7 @@ conversation.
 from collections.abc import Mapping, Sequence
 
 from evaltap.recorder.conventions.chain_values import question_of, structured_answer
-from evaltap.recorder.conventions.evidence import Evidence, decode
-from evaltap.recorder.conventions.message_shapes import read_generations, read_messages
-from evaltap.recorder.conventions.messages import Message, closing_text, last_user_text
+from evaltap.recorder.conventions.messages import closing_text, last_user_text, read_generations
 from evaltap.recorder.conventions.reading import (
     Kind,
     Reading,
@@ -19,6 +17,9 @@ from evaltap.recorder.conventions.reading import (
 )
 from evaltap.recorder.conventions.tool_output import take_output
 from evaltap.recorder.telemetry.spans import LogRecord, Span
+from evaltap.schemas.chat.evidence import Evidence, decode
+from evaltap.schemas.chat.messages import Message
+from evaltap.schemas.chat.shapes import read_messages
 
 SPAN_KIND = "langsmith.span.kind"
 INPUTS = "gen_ai.prompt"

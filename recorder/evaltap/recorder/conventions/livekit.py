@@ -7,10 +7,10 @@ GenAI spans below `llm_node`, whose text is what was spoken.
 from collections.abc import Sequence
 from typing import Final
 
-from evaltap.recorder.conventions.evidence import Evidence, decode
 from evaltap.recorder.conventions.reading import Reading, first_text
 from evaltap.recorder.observation import Failure
 from evaltap.recorder.telemetry.spans import LogRecord, Span
+from evaltap.schemas.chat.evidence import Evidence, decode
 
 TOOL_NAME: Final = "lk.function_tool.name"
 CALL_ID: Final = "lk.function_tool.id"

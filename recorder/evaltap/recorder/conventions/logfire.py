@@ -6,17 +6,17 @@ identifies the kind of span; content is in Logfire's own attributes, not in GenA
 
 from collections.abc import Mapping, Sequence
 
-from evaltap.recorder.conventions.evidence import Evidence, decode
-from evaltap.recorder.conventions.message_shapes import (
-    HOSTED_CALLS,
+from evaltap.recorder.conventions.messages import (
     events_as_messages,
     read_request,
     read_response,
 )
-from evaltap.recorder.conventions.messages import Message
 from evaltap.recorder.conventions.reading import Kind, Reading, first_text, first_whole, text
 from evaltap.recorder.observation import Failure
 from evaltap.recorder.telemetry.spans import LogRecord, Span
+from evaltap.schemas.chat.evidence import Evidence, decode
+from evaltap.schemas.chat.messages import Message
+from evaltap.schemas.chat.shapes import HOSTED_CALLS
 
 SCOPES = ("logfire.openai_agents", "logfire.openai")
 MARK = "logfire."

@@ -9,13 +9,14 @@ bodies.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from evaltap.recorder.conventions.evidence import Evidence, decode
 from evaltap.recorder.conventions.genai import OPERATION, TOOL_STATUS, classify, content_value
-from evaltap.recorder.conventions.message_shapes import read_generations, read_messages
-from evaltap.recorder.conventions.messages import Answer, Call, Message, Text
+from evaltap.recorder.conventions.messages import read_generations
 from evaltap.recorder.conventions.reading import Reading
 from evaltap.recorder.observation import Failure
 from evaltap.recorder.telemetry.spans import LogRecord, Span
+from evaltap.schemas.chat.evidence import Evidence, decode
+from evaltap.schemas.chat.messages import Answer, Call, Message, Text
+from evaltap.schemas.chat.shapes import read_messages
 
 _ROLES = {
     "gen_ai.system.message": "system",
@@ -137,9 +138,6 @@ def _message(role: str, body: Mapping[str, object]) -> Iterator[Message]:
     if role == "tool" and not _has_answer(inner):
         yield Message("tool", (_answer(body, content),))
         return
-    if role == "tool" and isinstance(inner, list):
-        # Results of several calls; read as a tool's message, they would be one.
-        role = "user"
     blocks = inner if isinstance(inner, list) else content
     if not isinstance(blocks, list) and blocks is not None and not isinstance(blocks, str):
         blocks = str(blocks)

@@ -1,101 +1,114 @@
-"""Chat messages in one shape, whatever their source, and queries on a conversation.
+"""Conversations in telemetry: of requests and responses, repeated by each model call; queries on them."""
 
-`None` as text means that the part existed and its content was withheld.
-"""
+from collections.abc import Iterable, Mapping, Sequence
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import orjson
 
-from evaltap.recorder.conventions.evidence import WITHHELD, Evidence, Flaw
-from evaltap.recorder.media import MediaPart
-
-
-@dataclass(frozen=True, slots=True)
-class Text:
-    """A text part."""
-
-    content: str | None
-    flaw: Flaw | None = None
+from evaltap.schemas.chat.evidence import Evidence, Flaw, decode, is_deep
+from evaltap.schemas.chat.messages import Message
+from evaltap.schemas.chat.shapes import are_parts, each_message, read_messages
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A tool call requested by a model."""
-
-    call_id: str | None
-    name: str | None
-    arguments: Evidence | None
-    hosted: bool = False
-    """Run by the provider within its answer: the model continues after it."""
+def read_request(value: object) -> tuple[Message, ...]:
+    """Read a request to a provider's API: its messages, contents or input."""
+    if isinstance(value, Mapping):
+        value = next(
+            (value[key] for key in ("messages", "contents", "input") if key in value), None
+        )
+    return read_messages(value)
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The result of a tool call, sent to a model."""
+def read_response(value: object) -> tuple[Message, ...]:
+    """Read a response of a provider's API: its choices, candidates, output items or content.
 
-    call_id: str | None
-    name: str | None
-    result: Evidence | None
-    failed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Reasoning:
-    """A model's reasoning."""
-
-    content: str
+    A streamed response may be a list of its own (openai-agents).
+    """
+    if isinstance(value, list) and len(value) == 1 and _is_response(value[0]):
+        value = value[0]
+    if isinstance(value, Mapping):
+        listed = (value.get(key) for key in ("choices", "candidates", "output"))
+        value = next((items for items in listed if isinstance(items, list)), value)
+    if isinstance(value, Mapping) and isinstance(value.get("content"), Mapping):
+        value = value["content"]
+    return read_messages(value, role="assistant")
 
 
-Part = Text | Call | Answer | MediaPart | Reasoning
+def read_generations(value: object) -> tuple[Message, ...]:
+    """Read the first of LangChain's generations: its message, or its text."""
+    found = value.get("generations") if isinstance(value, Mapping) else None
+    while isinstance(found, list) and found:
+        found = found[0]
+    if not isinstance(found, Mapping):
+        return ()
+    if isinstance(found.get("message"), Mapping):
+        return read_messages([found["message"]], role="assistant")
+    return read_messages([{"role": "assistant", "content": found.get("text")}])
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
-    """One message of a conversation; `role` is user, assistant, tool, system or as written."""
-
-    role: str
-    parts: tuple[Part, ...]
-
-    @property
-    def calls(self) -> list[Call]:
-        """The tool calls that this message requests."""
-        return [part for part in self.parts if isinstance(part, Call)]
-
-    @property
-    def answers(self) -> list[Answer]:
-        """The tool results in this message."""
-        return [part for part in self.parts if isinstance(part, Answer)]
-
-    @property
-    def reasoning(self) -> str:
-        """The model's reasoning before this message."""
-        thoughts = (part.content for part in self.parts if isinstance(part, Reasoning))
-        return "\n".join(thoughts)
-
-    @property
-    def media(self) -> tuple[MediaPart, ...]:
-        """Its images, audio and files."""
-        return tuple(part for part in self.parts if isinstance(part, MediaPart))
-
-    @property
-    def text(self) -> Evidence | None:
-        """Its text: None without any text part, empty with media alone."""
-        if len(self.parts) == 1 and type(part := self.parts[0]) is Text:  # as most have
-            return Evidence(None if part.flaw else part.content, part.flaw)
-        parts = [part for part in self.parts if isinstance(part, Text)]
-        media = self.media
-        if not parts:
-            return Evidence("", media=media) if media and not self.answers else None
-        flaw: Flaw | None = next(filter(None, (part.flaw for part in parts)), None)
-        words = [part.content for part in parts if part.content is not None]
-        if flaw or not words:
-            return Evidence(None, flaw, media)
-        return Evidence(("" if self.role == "assistant" else "\n").join(words), media=media)
+def _is_response(value: object) -> bool:
+    return isinstance(value, Mapping) and isinstance(value.get("output"), list)
 
 
-def text_part(value: str) -> Text:
-    """Return a text part, withheld if the text is a placeholder for hidden content."""
-    return Text(None, "redacted") if value in WITHHELD else Text(value)
+def decode_messages(
+    value: object, *, role: str = "user"
+) -> tuple[tuple[Message, ...] | None, Flaw | None]:
+    """Decode and read messages; `(None, flaw)` when the value is absent or unusable."""
+    if value is None:
+        return None, None
+    if isinstance(value, str) and (messages := _conversation(value, role)) is not None:
+        return messages or None, None
+    evidence = decode(value)
+    if evidence.flaw:
+        return None, evidence.flaw
+    return read_messages(evidence.value, role=role) or None, None
+
+
+_LONGEST_REMEMBERED = 1 << 20
+_NOTHING: tuple[str, tuple[Message, ...]] = ("[", ())
+_latest: dict[str, tuple[str, tuple[Message, ...]]] = {}
+"""The list read last, by role, up to where another message may follow: the next model call repeats it."""
+
+
+def _conversation(text: str, role: str) -> tuple[Message, ...] | None:
+    """Read the messages of a JSON list, only those that were not read just before; None for another text."""
+    if text[:1] != "[" or text[-1:] != "]":
+        return None
+    known, before = _latest.get(role, _NOTHING)
+    if not text.startswith(known):
+        known, before = _NOTHING
+    added = f"[{text[len(known) :]}"
+    try:
+        items = orjson.loads(added)
+    except orjson.JSONDecodeError:
+        return None
+    if not items or is_deep(items, added) or (not before and are_parts(items)):
+        return None
+    messages = (*before, *each_message(items, role))
+    if len(text) <= _LONGEST_REMEMBERED:
+        _latest[role] = f"{text[:-1]},", messages
+    return messages
+
+
+def events_as_messages(value: object) -> object:
+    """Turn a list of `{event.name: gen_ai.user.message, ...}` into messages.
+
+    Other values are returned unchanged.
+    """
+    items = decode(value).value if isinstance(value, str) else value
+    if not isinstance(items, list) or not any(
+        isinstance(item, dict) and "event.name" in item for item in items
+    ):
+        return value
+    messages: list[object] = []
+    for item in items:
+        if isinstance(item, dict):
+            body = item.get(_EVENT_BODIES.get(str(item.get("event.name")), ""))
+            messages.append(body if isinstance(body, dict) else item)
+    return messages
+
+
+_EVENT_BODIES = {"gen_ai.choice": "message", "gen_ai.unknown": "data"}
+"""The key of the message in these events; `gen_ai.unknown` is Logfire's, for items without text."""
 
 
 def last_user_text(messages: Iterable[Message]) -> Evidence | None:
@@ -131,29 +144,6 @@ def since_user(messages: Sequence[Message]) -> Sequence[Message]:
 def _is_users(message: Message) -> bool:
     """Return whether the user wrote a message: it has text, or, with content capture off, nothing."""
     return message.role == "user" and (message.text is not None or not message.parts)
-
-
-def with_answers_apart(messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    """Split messages of the assistant in which the provider wrote results of tools, too."""
-    if not any(one.role == "assistant" and one.answers for one in messages):
-        return messages
-    found: list[Message] = []
-    for message in messages:
-        if message.role != "assistant" or not message.answers:
-            found.append(message)
-            continue
-        said: list[Part] = []
-        for part in message.parts:
-            if not isinstance(part, Answer):
-                said.append(part)
-                continue
-            if said:
-                found.append(Message(message.role, tuple(said)))
-            found.append(Message("tool", (part,)))
-            said = []
-        if said:
-            found.append(Message(message.role, tuple(said)))
-    return tuple(found)
 
 
 def without_fragments(messages: Sequence[Message]) -> Sequence[Message]:

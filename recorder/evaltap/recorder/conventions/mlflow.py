@@ -8,21 +8,22 @@ from typing import Final
 
 from evaltap.recorder.conventions.call_arguments import take_arguments, whole_call
 from evaltap.recorder.conventions.chain_values import answer_of, question_of, structured_answer
-from evaltap.recorder.conventions.evidence import Evidence, decode, decode_words
 from evaltap.recorder.conventions.genai import TOOL_NAME
-from evaltap.recorder.conventions.message_shapes import (
+from evaltap.recorder.conventions.messages import (
+    closing_text,
+    last_user_text,
     read_generations,
-    read_messages,
     read_request,
     read_response,
 )
-from evaltap.recorder.conventions.messages import closing_text, last_user_text
 from evaltap.recorder.conventions.openinference import METADATA, SESSION_METADATA
 from evaltap.recorder.conventions.reading import Kind, Reading, first_text, whole
 from evaltap.recorder.conventions.tool_output import take_output
 from evaltap.recorder.telemetry.mlflow_export import PREFIX, SESSION, USER
 from evaltap.recorder.telemetry.spans import LogRecord, Span
 from evaltap.recorder.tokens import tokens
+from evaltap.schemas.chat.evidence import Evidence, decode, decode_words
+from evaltap.schemas.chat.shapes import read_messages
 
 TYPE: Final = "mlflow.spanType"
 INPUTS: Final = "mlflow.spanInputs"

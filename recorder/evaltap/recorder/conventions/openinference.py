@@ -10,21 +10,11 @@ from dataclasses import replace
 
 from evaltap.recorder.conventions.call_arguments import take_arguments, whole_call
 from evaltap.recorder.conventions.chain_values import answer_of, question_of, structured_answer
-from evaltap.recorder.conventions.evidence import WITHHELD, Evidence, decode, decode_words
-from evaltap.recorder.conventions.media_shapes import media_in
-from evaltap.recorder.conventions.message_shapes import (
-    read_messages,
-    read_request,
-    read_response,
-)
 from evaltap.recorder.conventions.messages import (
-    Answer,
-    Call,
-    Message,
-    Part,
     closing_text,
     last_user_text,
-    text_part,
+    read_request,
+    read_response,
 )
 from evaltap.recorder.conventions.numbered import Numbered, gather
 from evaltap.recorder.conventions.reading import (
@@ -36,8 +26,11 @@ from evaltap.recorder.conventions.reading import (
     number,
 )
 from evaltap.recorder.conventions.tool_output import take_output
-from evaltap.recorder.media import MediaPart
 from evaltap.recorder.telemetry.spans import LogRecord, Span
+from evaltap.schemas.chat.evidence import Evidence, decode, decode_words
+from evaltap.schemas.chat.media import WITHHELD, MediaPart, media_in
+from evaltap.schemas.chat.messages import Answer, Call, Message, Part, text_part
+from evaltap.schemas.chat.shapes import read_messages
 
 SPAN_KIND = "openinference.span.kind"
 INPUT_VALUE = "input.value"

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from evaltap.recorder.conventions.evidence import Evidence, decode
-from evaltap.recorder.conventions.messages import Answer, Call, Message, Part
 from evaltap.recorder.conventions.reading import Reading
 from evaltap.recorder.telemetry.spans import LogRecord, Span
+from evaltap.schemas.chat.evidence import Evidence, decode
+from evaltap.schemas.chat.messages import Answer, Call, Message, Part
 
 
 class ProviderClients:

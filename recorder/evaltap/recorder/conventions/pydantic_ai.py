@@ -6,15 +6,12 @@ whole conversation; `pydantic_ai.new_message_index` (default 0) marks where this
 
 from collections.abc import Mapping, Sequence
 
-from evaltap.recorder.conventions.evidence import Evidence, decode
-from evaltap.recorder.conventions.message_shapes import (
-    decode_messages,
-    events_as_messages,
-    read_messages,
-)
+from evaltap.recorder.conventions.messages import decode_messages, events_as_messages
 from evaltap.recorder.conventions.reading import Reading, first_text, first_whole, whole
 from evaltap.recorder.observation import Failure
 from evaltap.recorder.telemetry.spans import LogRecord, Span
+from evaltap.schemas.chat.evidence import Evidence, decode
+from evaltap.schemas.chat.shapes import read_messages
 
 SCOPE = "pydantic-ai"
 ALL_MESSAGES = ("pydantic_ai.all_messages", "all_messages_events")

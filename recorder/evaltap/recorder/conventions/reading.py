@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Protocol
 
-from evaltap.recorder.conventions.evidence import Evidence, Flaw
-from evaltap.recorder.conventions.messages import Answer, Message
 from evaltap.recorder.observation import Failure
 from evaltap.recorder.telemetry.spans import STATUS_ERROR, LogRecord, Span
+from evaltap.schemas.chat.evidence import Evidence, Flaw
+from evaltap.schemas.chat.messages import Answer, Message
 
 Kind = Literal["run", "agent", "model", "tool", "handoff", "guardrail", "other", "dropped"]
 """What a span represents.

@@ -7,10 +7,10 @@ Source: the observability reference of Spring AI 1.x. Every span except a model'
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from evaltap.recorder.conventions.evidence import decode
 from evaltap.recorder.conventions.reading import Kind, Reading, first_text
 from evaltap.recorder.conventions.tool_output import take_output
 from evaltap.recorder.telemetry.spans import LogRecord, Span
+from evaltap.schemas.chat.evidence import decode
 
 KIND: Final = "spring.ai.kind"
 TOOL_NAME: Final = "spring.ai.tool.definition.name"

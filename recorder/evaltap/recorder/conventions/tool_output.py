@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from evaltap.recorder.conventions.evidence import Evidence, decode, without_block
-from evaltap.recorder.conventions.message_shapes import read_messages
 from evaltap.recorder.conventions.reading import Reading, failure_of_answer
 from evaltap.recorder.observation import Failure
+from evaltap.schemas.chat.evidence import Evidence, decode, without_block
+from evaltap.schemas.chat.shapes import read_messages
 from evaltap.schemas.data import JsonObject
 
 _COMMAND: Final = {"graph", "update", "resume", "goto"}

@@ -11,16 +11,7 @@ from typing import Any
 
 from evaltap.recorder.conventions.call_arguments import take_arguments
 from evaltap.recorder.conventions.chain_values import question_of, structured_answer
-from evaltap.recorder.conventions.evidence import Evidence, argument_values, decode
-from evaltap.recorder.conventions.message_shapes import read_messages
-from evaltap.recorder.conventions.messages import (
-    Call,
-    Message,
-    Part,
-    Text,
-    closing_text,
-    last_user_text,
-)
+from evaltap.recorder.conventions.messages import closing_text, last_user_text
 from evaltap.recorder.conventions.numbered import Numbered, gather
 from evaltap.recorder.conventions.reading import (
     Kind,
@@ -30,6 +21,9 @@ from evaltap.recorder.conventions.reading import (
 )
 from evaltap.recorder.conventions.tool_output import take_output
 from evaltap.recorder.telemetry.spans import LogRecord, Span
+from evaltap.schemas.chat.evidence import Evidence, argument_values, decode
+from evaltap.schemas.chat.messages import Call, Message, Part, Text
+from evaltap.schemas.chat.shapes import read_messages
 
 SPAN_KIND = "traceloop.span.kind"
 ENTITY_NAME = "traceloop.entity.name"

@@ -5,11 +5,12 @@ Source: the telemetry of AI SDK 3 to 7.  `ai.request.headers.*` may hold secrets
 
 from collections.abc import Mapping, Sequence
 
-from evaltap.recorder.conventions.evidence import Evidence, decode
-from evaltap.recorder.conventions.message_shapes import read_messages
-from evaltap.recorder.conventions.messages import Call, Message, Part, Text, last_user_text
+from evaltap.recorder.conventions.messages import last_user_text
 from evaltap.recorder.conventions.reading import Kind, Reading, first_text, first_whole
 from evaltap.recorder.telemetry.spans import LogRecord, Span
+from evaltap.schemas.chat.evidence import Evidence, decode
+from evaltap.schemas.chat.messages import Call, Message, Part, Text
+from evaltap.schemas.chat.shapes import read_messages
 
 OPERATION_ID = "ai.operationId"
 PROMPT = "ai.prompt"

@@ -16,12 +16,12 @@ from google.adk.plugins.base_plugin import BasePlugin
 
 from evaltap.recorder.conventions.adk import unwrap_result
 from evaltap.recorder.enclosing import enclosing, enter
-from evaltap.recorder.media import MediaPart, media
 from evaltap.recorder.observation import UNSEEN, Failure, Origin, RunStatus, failure_of
 from evaltap.recorder.plugins.support import first_items, guarded, recorder_for
 from evaltap.recorder.protocols import Observing
 from evaltap.recorder.run import ObservedRun
 from evaltap.recorder.tokens import Tokens, tokens
+from evaltap.schemas.chat.media import MediaPart, media
 from evaltap.schemas.data import JsonObject
 
 if TYPE_CHECKING:

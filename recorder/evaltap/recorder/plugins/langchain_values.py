@@ -11,13 +11,12 @@ from langchain_core.messages import (
 )
 
 from evaltap.recorder.conventions.chain_values import question_of
-from evaltap.recorder.conventions.evidence import Evidence
-from evaltap.recorder.conventions.media_shapes import media_in
-from evaltap.recorder.conventions.message_shapes import read_messages
 from evaltap.recorder.foreign import attribute
-from evaltap.recorder.media import MediaPart
 from evaltap.recorder.observation import Failure
 from evaltap.recorder.plugins.support import first_items, text_of
+from evaltap.schemas.chat.evidence import Evidence
+from evaltap.schemas.chat.media import MediaPart, media_in
+from evaltap.schemas.chat.shapes import read_messages
 from evaltap.schemas.data import JsonObject
 
 _NO_STATE = {"messages", "structured_response", "remaining_steps", "is_last_step"}

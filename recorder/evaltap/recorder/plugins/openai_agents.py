@@ -28,8 +28,7 @@ from agents.tracing.span_data import (
     TaskSpanData,
 )
 
-from evaltap.recorder.conventions.evidence import Evidence, without_block
-from evaltap.recorder.conventions.message_shapes import read_response
+from evaltap.recorder.conventions.messages import read_response
 from evaltap.recorder.enclosing import enclosing
 from evaltap.recorder.observation import UNSEEN, Failure, Origin, failure_of
 from evaltap.recorder.plugins.openai_loop import Call, Loop, arguments_of
@@ -37,6 +36,7 @@ from evaltap.recorder.plugins.support import guarded, recorder_for
 from evaltap.recorder.protocols import Observing
 from evaltap.recorder.run import ObservedRun
 from evaltap.recorder.tokens import tokens
+from evaltap.schemas.chat.evidence import Evidence, without_block
 
 ORIGIN = Origin(framework="openai-agents", convention="openai-agents-tracing")
 MAX_TRACES = 10_000

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from evaltap.recorder.conventions.evidence import decode
-from evaltap.recorder.conventions.message_shapes import read_messages
 from evaltap.recorder.conventions.messages import context_of, last_user_text
-from evaltap.recorder.media import MediaPart
 from evaltap.recorder.observation import Failure
 from evaltap.recorder.run import ObservedRun
+from evaltap.schemas.chat.evidence import decode
+from evaltap.schemas.chat.media import MediaPart
+from evaltap.schemas.chat.shapes import read_messages
 
 
 @dataclass(slots=True)

@@ -31,14 +31,14 @@ from pydantic_ai.messages import (
 )
 from pydantic_core import ValidationError
 
-from evaltap.recorder.conventions.evidence import decode
 from evaltap.recorder.enclosing import enclosing, inside
-from evaltap.recorder.media import Kind, MediaPart, media
 from evaltap.recorder.observation import UNSEEN, Failure, Origin, failure_of
 from evaltap.recorder.plugins.support import guarded, recorder_for, release, text_of
 from evaltap.recorder.protocols import Observing
 from evaltap.recorder.run import ObservedRun
 from evaltap.recorder.tokens import tokens
+from evaltap.schemas.chat.evidence import decode
+from evaltap.schemas.chat.media import Kind, MediaPart, media
 from evaltap.schemas.data import JsonObject
 
 if TYPE_CHECKING:

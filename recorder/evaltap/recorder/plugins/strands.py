@@ -28,9 +28,7 @@ from strands.hooks import (
 from strands.types.content import ContentBlock, Message
 from strands.types.tools import ToolResultContent, ToolUse
 
-from evaltap.recorder.conventions.media_shapes import media_in
 from evaltap.recorder.enclosing import enclosing, enter
-from evaltap.recorder.media import MediaPart
 from evaltap.recorder.observation import UNSEEN, Failure, Origin, failure_of
 from evaltap.recorder.plugins.support import (
     first_items,
@@ -43,6 +41,7 @@ from evaltap.recorder.plugins.support import (
 from evaltap.recorder.protocols import Observing
 from evaltap.recorder.run import ObservedRun
 from evaltap.recorder.tokens import tokens
+from evaltap.schemas.chat.media import MediaPart, media_in
 from evaltap.schemas.data import JsonObject
 
 if TYPE_CHECKING:

@@ -13,8 +13,6 @@ from datetime import datetime
 from pathlib import Path
 
 from evaltap.recorder.assembly.case import case_of
-from evaltap.recorder.conventions.evidence import decode
-from evaltap.recorder.conventions.media_shapes import media_in
 from evaltap.recorder.observation import (
     Failure,
     ModelCalled,
@@ -37,6 +35,8 @@ from evaltap.recorder.sources.claude_prompts import (
     rewound_prompts,
 )
 from evaltap.recorder.tokens import of_anthropic
+from evaltap.schemas.chat.evidence import decode
+from evaltap.schemas.chat.media import media_in
 from evaltap.schemas.data import JsonObject
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.devices import refuse_device, regular_files

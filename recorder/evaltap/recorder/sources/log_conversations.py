@@ -9,10 +9,11 @@ from collections.abc import Iterator, Sequence
 
 from evaltap.recorder.conventions.langfuse import SESSION_ID
 from evaltap.recorder.conventions.message_events import MessageEvents
-from evaltap.recorder.conventions.messages import Message, last_user_text, since_user
+from evaltap.recorder.conventions.messages import last_user_text, since_user
 from evaltap.recorder.sources.sessions.messages import Conversation, cases_of, word
 from evaltap.recorder.sources.sessions.provider_messages import conversation_of
 from evaltap.recorder.telemetry.spans import LogRecord, Span
+from evaltap.schemas.chat.messages import Message
 from evaltap.schemas.data import CaseData
 
 _NAME = "otel-logs"

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from evaltap.recorder.conventions.evidence import Evidence, decode
-from evaltap.recorder.conventions.messages import Message, closing_text
+from evaltap.recorder.conventions.messages import closing_text
 from evaltap.recorder.conventions.reading import Reading
+from evaltap.schemas.chat.evidence import Evidence, decode
+from evaltap.schemas.chat.messages import Message
 
 _COMPLETED: Final = "[[ ## completed ## ]]"
 

@@ -9,12 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from evaltap.recorder.conventions.evidence import Evidence
-from evaltap.recorder.conventions.messages import Answer, Call, Message, since_user
+from evaltap.recorder.conventions.messages import since_user
 from evaltap.recorder.conventions.reading import failure_of_answer
 from evaltap.recorder.observation import RunEvent, ToolCalled, ToolReturned
 from evaltap.recorder.telemetry.spans import canonical_json
 from evaltap.recorder.traces.node import Node
+from evaltap.schemas.chat.evidence import Evidence
+from evaltap.schemas.chat.messages import Answer, Call, Message
 
 
 @dataclass(slots=True, eq=False)

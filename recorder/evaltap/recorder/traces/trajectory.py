@@ -10,7 +10,6 @@ not.
 from collections.abc import Iterator
 from functools import cached_property
 
-from evaltap.recorder.conventions.evidence import Evidence
 from evaltap.recorder.conventions.messages import closing_text, context_of, last_user_text
 from evaltap.recorder.observation import Failure, ModelCalled, RunEvent
 from evaltap.recorder.tokens import tokens
@@ -35,6 +34,7 @@ from evaltap.recorder.traces.stated_texts import (
     with_media,
 )
 from evaltap.recorder.traces.tool_calls import ToolCalls
+from evaltap.schemas.chat.evidence import Evidence
 
 
 class Trajectory:

@@ -7,7 +7,7 @@ from typing import Final
 
 import orjson
 
-from evaltap.evaluator.cases.datasets.conversations import read_message, read_turns
+from evaltap.evaluator.cases.datasets.conversations import fields_of, read_turns, spoken
 from evaltap.evaluator.cases.datasets.inspect_logs import RUN, TELEMETRY
 from evaltap.evaluator.cases.datasets.shapes import unwrapped
 from evaltap.evaluator.cases.identity import BadLine
@@ -285,7 +285,7 @@ class _Reader:
         """Return the user's side of a turn: a text, or a list of messages that ends with the user's."""
         if not isinstance(value, list):
             return {"userContent": {"role": "user", "content": self.text(value, "input")}}
-        messages = [read_message(one, self) for one in value]
+        messages = [fields_of(spoken(one, self), one) for one in self.plain(value, "input")]
         if not messages or messages[-1]["role"] != "user":
             raise self.wrong("input", value, "messages, the user's last")
         turn: dict[str, Json] = {"userContent": messages[-1]}

@@ -1,48 +1,29 @@
-"""Convert chat messages to turns: each user message with the agent's actions until the next one.
+"""Convert chat messages to turns: each user message with the agent's actions until the next one."""
 
-Supports the forms of OpenAI (`tool_calls`, `function_call`, messages of role `tool`), Anthropic (blocks
-`tool_use` and `tool_result`), Bedrock's Converse (`toolUse`, `toolResult`), the AI SDK (`tool-call` and
-`tool-result`; in its user interface, `parts` or `toolInvocations`), Haystack and ShareGPT (`from`, `value`).
-"""
-
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
-import orjson
-
+from evaltap.schemas.chat.evidence import Evidence
+from evaltap.schemas.chat.messages import Answer, Message, Text, with_answers_apart
+from evaltap.schemas.chat.shapes import MARKS, REASONING, read_message, read_part, steps
+from evaltap.schemas.data import json_bytes
 from evaltap.schemas.errors import FormatError
 from evaltap.schemas.formats.model import Json
 from evaltap.schemas.text import begins_as_error
 
 Fields = dict[str, Json]
 
-_SPEAKERS: Final = {
-    "bot": "assistant",
-    "developer": "system",
-    "function": "tool",
-    "gpt": "assistant",
-    "human": "user",
-    "model": "assistant",
-    "observation": "tool",
-}
-_SAID: Final = ("content", "value", "tool_calls", "tools_called", "function_call", "refusal")
-_TEXTS: Final = ("text", "input_text", "output_text", "refusal")
-_THOUGHTS: Final = ("reasoning", "redacted_thinking", "thinking")
-_SERVER_CALLS: Final = ("mcp_tool_use", "server_tool_use")
-"""Blocks of calls that Anthropic's API ran itself."""
-_MARKS: Final = ("step-start", "source-url", "source-document")
-"""Parts of the AI SDK's messages that say nothing."""
+_CALLS: Final = ("tools_called", "tool_calls")
+_SAID: Final = (*_CALLS, "content", "function_call", "refusal")
+_SILENT: Final = (*REASONING, *MARKS, "redacted_thinking")
+"""Parts without content, like those of the AI SDK whose types begin with `data-`."""
 
 
 class Cells(Protocol):
     """Reads the values of a row, and knows their position."""
 
     def parsed(self, value: Json) -> Json:
-        """Return JSON text as its value."""
-        ...
-
-    def plain(self, value: Json, column: str) -> Json:
-        """Return a value as JSON data."""
+        """Return JSON text as its value, and others as JSON data."""
         ...
 
     def tools(self, value: Json) -> list[Fields]:
@@ -61,28 +42,23 @@ def read_turns(value: Json, cells: Cells) -> list[Fields]:
         raise cells.wrong("messages", value, "a list of messages")
     turns: list[Fields] = []
     before: list[Fields] = []
-    for given in (part for one in value for step in _steps(one) for part in _apart(step, cells)):
-        message = read_message(given, cells)
-        role = message["role"]
-        if role == "user":
-            turns.append({"userContent": message})
-            if before:
-                turns[-1]["contextMessages"] = before
-                before = []
-            _mark_parts(turns[-1], "userContent", given)
-        elif role == "system" or not turns:
-            before.append(message)
-        elif role == "assistant":
-            _add_answer(turns[-1], message, given, cells)
-        elif role == "tool":
-            _add_result(turns[-1], given, cells)
-        else:
-            expected = "system, developer, user, assistant or tool"
-            raise cells.wrong("the role of a message", role, expected)
+    for given in (step for one in value for step in _steps(one)):
+        for message in with_answers_apart((spoken(given, cells),)):
+            _add(turns, before, message, given, cells)
+            if message.role == "assistant":
+                given = _without_calls(given)
     if not turns:
         raise cells.wrong("messages", value, "at least one message of the user")
     _mark_silent(turns)
     return [{"invocationId": f"t-{n}", **turn} for n, turn in enumerate(turns, start=1)]
+
+
+def _steps(one: Json) -> Sequence[Json]:
+    """Return the steps of a message; a thought that is an item of its own is none."""
+    given = [*steps(one)] if isinstance(one, Mapping) else [one]
+    return [
+        one for one in given if not isinstance(one, Mapping) or one.get("type") not in REASONING
+    ]
 
 
 def _mark_silent(turns: Sequence[Fields]) -> None:
@@ -92,230 +68,153 @@ def _mark_silent(turns: Sequence[Fields]) -> None:
         turn.setdefault("capture", {})["finalResponse"] = "missing"
 
 
-def read_message(given: Json, cells: Cells) -> Fields:
+def spoken(given: Json, cells: Cells) -> Message:
+    """Return a message without the calls in its fields; raise FormatError for anything else."""
+    message = read_message(_without_calls(given), "") if isinstance(given, Mapping) else None
+    if message is not None and (message.role or message.answers):
+        is_empty = "parts" in given and not _has_unknown(given)
+        if message.parts or is_empty or any(name in given for name in _SAID):
+            return message
+    raise cells.wrong("a message", given, "an object with `role` and `content`")
+    return message
+
+
+def fields_of(message: Message, given: Mapping[str, Json]) -> Fields:
     """Return a message's role and text."""
-    role = given.get("role") or given.get("from") if isinstance(given, Mapping) else None
-    if not isinstance(role, str) or not any(name in given for name in _SAID):
-        raise cells.wrong("a message", given, "an object with `role` and `content`")
-    content = given.get("content", given.get("value"))
-    if isinstance(content, list):
-        content = "".join(part_text(part) for part in content)
-    if content is None:
-        content = given.get("refusal")
-    return {"role": _SPEAKERS.get(role, role), "content": "" if content is None else str(content)}
-
-
-def part_text(part: Json) -> str:
-    """Return the text of a part of a message; empty for an image and the like."""
-    if isinstance(part, str):
-        return part
-    found = part.get("text") or part.get("refusal") if isinstance(part, Mapping) else None
-    return found if isinstance(found, str) else ""
-
-
-def _steps(given: Json) -> Iterator[Json]:
-    """Yield a message of the AI SDK's user interface as texts, calls and results; others unchanged."""
-    if not isinstance(given, Mapping):
-        yield given
-        return
-    held = given.get("content")
-    whole = held if isinstance(held, Mapping) else given  # Mastra has the parts in `content`
-    parts = whole.get("parts")
-    if not parts and isinstance(called := given.get("toolInvocations"), list) and called:
-        parts = [*called, {"type": "text", "text": given.get("content")}]
-    if not parts or not isinstance(parts, list) or not all(map(_is_ai_sdk, parts)):
-        yield given
-        return
-    said: list[Json] = []
-    for part in parts:
-        tool = part.get("toolInvocation") or part
-        if "toolCallId" not in tool:
-            said += [part] if part.get("type") not in _MARKS else []
-            continue
-        if said:
-            yield {"role": given.get("role"), "content": said}
-            said = []
-        name = tool.get("toolName") or str(part.get("type")).removeprefix("tool-")
-        yield {"role": "assistant", "content": [{**tool, "type": "tool-call", "toolName": name}]}
-        error = tool.get("errorText")
-        if error is not None or "output" in tool or "result" in tool:
-            failed = {"result": error, "isError": True} if error is not None else {}
-            yield {"role": "tool", "content": [{**tool, "type": "tool-result", **failed}]}
-    if said:
-        yield {"role": given.get("role"), "content": said}
-
-
-def _is_ai_sdk(part: Json) -> bool:
-    if not isinstance(part, Mapping):
-        return False
-    kind = str(part.get("type"))
-    is_known = kind in (*_MARKS, "file", "reasoning") or (kind == "text" and "text" in part)
-    return is_known or "toolCallId" in part or "toolInvocation" in part or kind.startswith("data-")
-
-
-def _apart(given: Json, cells: Cells) -> Iterator[Json]:
-    """Yield a message with its calls as `tool_calls`, preceded by the results that it contains."""
-    if not isinstance(given, Mapping):
-        yield given
-        return
-    content, parts = given.get("content"), list[Json]()
-    if isinstance(content, list):
-        parts = [*map(_block, content)]
-        given = {**given, "content": parts}
-    results, calls = _blocks(parts, "tool_result"), _blocks(parts, "tool_use")
-    if results and calls:  # the provider ran the tools within its answer
-        said: list[Json] = []
-        for part in parts:
-            if part not in results:
-                said.append(part)
-                continue
-            yield from _apart({**given, "content": said}, cells) if said else ()
-            yield _returned(part)
-            said = []
-        yield from _apart({**given, "content": said}, cells) if said else ()
-        return
-    yield from map(_returned, results)
-    others = [one for one in parts if one not in results and one not in calls]
-    if calls:
-        asked = [
-            {"id": one.get("id"), "name": one.get("name"), "arguments": one.get("input")}
-            for one in calls
-        ]
-        yield {**given, "content": others or None, "tool_calls": asked}
-    elif isinstance(given.get("function_call"), Mapping):
-        yield {**given, "tool_calls": [given["function_call"]]}
-    elif given.get("from") == "function_call":
-        asked = cells.parsed(given.get("value"))
-        yield {"role": "assistant", "tool_calls": asked if isinstance(asked, list) else [asked]}
-    elif not results:
-        yield given
-    elif others:
-        yield {**given, "content": others}
-
-
-def _returned(block: Mapping[str, Json]) -> Json:
-    names = {"tool_call_id": "tool_use_id", "content": "content", "is_error": "is_error"}
-    return {"role": "tool", **{name: block.get(key) for name, key in names.items()}}
-
-
-def _blocks(parts: list[Json], kind: str) -> list[Mapping[str, Json]]:
-    return [one for one in parts if isinstance(one, Mapping) and one.get("type") == kind]
-
-
-def _block(part: Json) -> Json:
-    """Return calls and results in Anthropic's form for tools of the agent; others are returned unchanged."""
-    if not isinstance(part, Mapping):
-        return part
-    kind = part.get("type")
-    if kind in ("tool-call", "tool-result"):
-        return _ai_sdk_block(part)
-    if kind in _SERVER_CALLS:
-        return {**part, "type": "tool_use"}
-    if isinstance(kind, str) and kind.endswith("_tool_result"):
-        return _server_result(part)
-    if "type" in part:
-        return part
-    if isinstance(call := part.get("toolUse"), Mapping):
-        return _use(call.get("toolUseId"), call.get("name"), call.get("input"))
-    if isinstance(result := part.get("toolResult"), Mapping):
-        found = result.get("content")
-        blocks = [
-            orjson.dumps(one["json"]).decode()
-            if isinstance(one, Mapping) and "json" in one
-            else one
-            for one in (found if isinstance(found, list) else [found])
-        ]
-        return _result(result.get("toolUseId"), blocks, result.get("status") == "error")
-    if isinstance(call := part.get("tool_call"), Mapping):  # Haystack
-        return _use(call.get("id"), call.get("tool_name"), call.get("arguments"))
-    if isinstance(result := part.get("tool_call_result"), Mapping):
-        origin = result.get("origin")
-        call_id = origin.get("id") if isinstance(origin, Mapping) else None
-        return _result(call_id, result.get("result"), result.get("error"))
-    if "reasoningContent" in part:
-        return {"type": "reasoning"}
-    return {"type": "text", **part} if isinstance(part.get("text"), str) else part
-
-
-def _use(call_id: Json, name: Json, given: Json) -> Fields:
-    return {"type": "tool_use", "id": call_id, "name": name, "input": given}
-
-
-def _result(call_id: Json, content: Json, failed: Json) -> Fields:
-    return {
-        "type": "tool_result",
-        "tool_use_id": call_id,
-        "content": content,
-        "is_error": failed,
-    }
-
-
-def _json_text(value: Json) -> str:
-    """Return a text as it is, another value as JSON."""
-    return value if isinstance(value, str) else orjson.dumps(value).decode()
-
-
-def _server_result(part: Mapping[str, Json]) -> Json:
-    """Return the result of a tool that Anthropic ran."""
-    held = part.get("content")
-    failed = isinstance(held, Mapping) and str(held.get("type")).endswith("_tool_result_error")
-    says = isinstance(held, list) and any(map(part_text, held))
-    content = held if says else _json_text(held)
-    return _result(part.get("tool_use_id"), content, part.get("is_error") or failed)
-
-
-def _ai_sdk_block(part: Mapping[str, Json]) -> Json:
-    """Return a call or a result; version 5 wraps results, with their kind."""
-    if part["type"] == "tool-call":
-        return _use(
-            part.get("toolCallId"), part.get("toolName"), part.get("input", part.get("args"))
-        )
-    result = part.get("result", part.get("output"))
-    failed = bool(part.get("isError"))
-    if isinstance(result, Mapping) and {"type", "value"} >= result.keys() >= {"type"}:
-        failed = failed or str(result["type"]).startswith(("error-", "execution-denied"))
-        result = result.get("value")
-    return _result(part.get("toolCallId"), _json_text(result), failed)
-
-
-def _mark_parts(turn: Fields, message: str, given: Mapping[str, Json]) -> None:
-    """Mark a message whose images, audio or files were omitted."""
     content = given.get("content")
-    parts = content if isinstance(content, list) else ()
-    kinds = {str(part.get("type")) for part in parts if isinstance(part, Mapping)}
-    if kinds - {*_TEXTS, *_THOUGHTS}:
-        turn.setdefault("capture", {})[f"{message}.contentParts"] = "truncated"
+    results = message.answers if message.role == "tool" else []
+    texts = [text_of(message.parts), *(_result_text(one.result) for one in results)]
+    if not message.parts and not isinstance(content, list):
+        texts = [_text(content)]
+    return {"role": message.role, "content": "".join(texts)}
 
 
-def _add_answer(turn: Fields, message: Fields, given: Mapping[str, Json], cells: Cells) -> None:
+def text_of(parts: Sequence[object]) -> str:
+    """Return the text of a message's parts."""
+    return "".join(part.content or "" for part in parts if isinstance(part, Text))
+
+
+def _without_calls(given: Mapping[str, Json]) -> Fields:
+    return {key: given[key] for key in given if key not in _CALLS}
+
+
+def _has_unknown(given: Mapping[str, Json]) -> bool:
+    """Return whether a message has a part whose form is not known."""
+    body = given.get("parts", given.get("content"))
+    body = body.get("parts") if isinstance(body, Mapping) else body
+    parts = [one for one in body if isinstance(one, Mapping)] if isinstance(body, list) else []
+    unread = [one for one in parts if read_part(one) is None and "reasoningContent" not in one]
+    kinds = (str(one.get("type")) for one in unread)
+    return any(kind not in _SILENT and not kind.startswith("data-") for kind in kinds)
+
+
+def _result_text(result: Evidence | None) -> str:
+    return _text(result.value) if result is not None else ""
+
+
+def _text(value: Json) -> str:
+    """Return a result as text: of its blocks, or JSON."""
+    if isinstance(value, list):
+        blocks = [
+            Text(_text(one["json"]))
+            if isinstance(one, Mapping) and "json" in one
+            else read_part(one)
+            for one in value
+        ]
+        if any(blocks) or not blocks:
+            return text_of(blocks)
+    if value is None or isinstance(value, str):
+        return value or ""
+    return json_bytes(value).decode()
+
+
+def _add(
+    turns: list[Fields], before: list[Fields], message: Message, given: Fields, cells: Cells
+) -> None:
+    """Add what a message says, calls or returns to its turn; before the first one, it is context."""
+    role, answers = message.role, message.answers
+    if role == "tool" and not answers:
+        answers = [Answer(None, None, message.text)]
+    for answer in answers:
+        if turns:
+            _add_result(turns[-1], answer, given)
+        else:
+            before.append({"role": "tool", "content": _result_text(answer.result)})
+    if answers:
+        message = Message(role, tuple(one for one in message.parts if not isinstance(one, Answer)))
+        if role == "tool" or not (message.parts or _has_unknown(given)):
+            return
+    said = fields_of(message, given)
+    if role == "user":
+        turns.append({"userContent": said})
+        if before:
+            turns[-1]["contextMessages"] = [*before]
+            before.clear()
+        _mark(turns[-1], "userContent", message, given)
+    elif role == "system" or not turns:
+        before.append(said)
+    elif role == "assistant":
+        _add_answer(turns[-1], message, said, given, cells)
+    else:
+        expected = "system, developer, user, assistant or tool"
+        raise cells.wrong("the role of a message", role, expected)
+
+
+def _mark(turn: Fields, name: str, message: Message, given: Mapping[str, Json]) -> None:
+    """Mark a message whose text is withheld, or whose images, audio or files were omitted."""
+    flaw = message.text.flaw if message.text is not None else None
+    if flaw is not None:
+        turn.setdefault("capture", {})[name] = flaw
+    if message.media or _has_unknown(given):
+        turn.setdefault("capture", {})[f"{name}.contentParts"] = "truncated"
+
+
+def _add_answer(
+    turn: Fields, message: Message, said: Fields, given: Mapping[str, Json], cells: Cells
+) -> None:
     """Add the agent's text or tool calls; its last text becomes the answer."""
-    calls = given.get("tools_called") or given.get("tool_calls")
-    if calls:
-        turn.setdefault("tools", []).extend(cells.tools(calls))
-    if message["content"] or not calls:
-        said = turn.get("finalResponse")
-        if said is not None:
-            turn.setdefault("intermediateResponses", []).append(said)
-        turn["finalResponse"] = message
-        _mark_parts(turn, "finalResponse", given)
+    tools = _tools(message, given, cells)
+    if tools:
+        turn.setdefault("tools", []).extend(tools)
+    is_answer = message.text is not None or ("content" in given and not message.parts)
+    if said["content"] or (is_answer and not tools):
+        if (earlier := turn.get("finalResponse")) is not None:
+            turn.setdefault("intermediateResponses", []).append(earlier)
+        turn["finalResponse"] = said
+        turn.get("capture", {}).pop("finalResponse", None)
+        _mark(turn, "finalResponse", message, given)
 
 
-def _add_result(turn: Fields, given: Mapping[str, Json], cells: Cells) -> None:
+def _tools(message: Message, given: Mapping[str, Json], cells: Cells) -> list[Fields]:
+    """Return the calls in a message's parts, and those in its fields that are not among them."""
+    known = [call.call_id for call in message.calls if call.call_id]
+    stated: Json = next((given[name] for name in _CALLS if given.get(name)), [])
+    tools = [one for one in cells.tools(stated) if one.get("id") not in known]
+    for call in message.calls:
+        value, flaw = (
+            (call.arguments.value, call.arguments.flaw) if call.arguments else (None, None)
+        )
+        (tool,) = cells.tools([{"id": call.call_id, "name": call.name, "arguments": value}])
+        tools.append({**tool, "capture": {"arguments": flaw}} if flaw else tool)
+    return tools
+
+
+def _add_result(turn: Fields, answer: Answer, given: Mapping[str, Json]) -> None:
     """Add the result of a tool call: to the call with the given id, or the first without a result."""
-    call_id = given.get("tool_call_id")
     waiting: Sequence[Fields] = [tool for tool in turn.get("tools", ()) if "result" not in tool]
-    named = [tool for tool in waiting if call_id and tool.get("id") == call_id]
-    alike = [tool for tool in waiting if given.get("name") in (None, tool["name"])]
+    named = [tool for tool in waiting if answer.call_id and tool.get("id") == answer.call_id]
+    alike = [tool for tool in waiting if answer.name in (None, tool["name"])]
     tool = next(iter(named or alike), None)
     if tool is None:
         turn["capture"] = {**turn.get("capture", {}), "tools": "ambiguous"}
         return
-    result = read_message({**given, "role": "tool"}, cells)["content"]
-    tool["result"] = cells.plain(result, "messages")
+    tool["result"] = result = _result_text(answer.result)
+    if answer.result is not None and answer.result.flaw:
+        tool.setdefault("capture", {})["result"] = answer.result.flaw
     stated = given.get("error")
     if isinstance(stated, Mapping):
         tool["error"] = {
             name: str(stated[name]) for name in ("type", "message") if stated.get(name)
         }
-    elif given.get("is_error") or begins_as_error(result):
+    elif answer.failed or begins_as_error(result):
         tool["error"] = {"message": result}

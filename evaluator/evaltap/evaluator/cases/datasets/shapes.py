@@ -10,8 +10,9 @@ from typing import Final
 
 import orjson
 
-from evaltap.evaluator.cases.datasets.conversations import part_text
+from evaltap.evaluator.cases.datasets.conversations import text_of
 from evaltap.evaluator.cases.datasets.inspect_logs import inspect_sample
+from evaltap.schemas.chat.shapes import read_part
 from evaltap.schemas.formats.model import Json
 
 Row = Mapping[str, Json]
@@ -162,7 +163,7 @@ def _langsmith(row: Row) -> Row | None:
     answers = outputs.get("messages") if isinstance(outputs, Mapping) else None
     if isinstance(answers, list) and answers and all(isinstance(one, Mapping) for one in answers):
         said = answers[-1].get("content")
-        text = "".join(map(part_text, said)) if isinstance(said, list) else said
+        text = text_of([*map(read_part, said)]) if isinstance(said, list) else said
         flat["expected_output"] = text or None
         calls = [one["tool_calls"] for one in answers if isinstance(one.get("tool_calls"), list)]
         flat["expected_tools"] = list(chain(*calls)) if calls else None

@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from typing import Final, Literal
 
 from evaltap.recorder.assembly.case import case_of
-from evaltap.recorder.conventions.evidence import decode
 from evaltap.recorder.observation import (
     ContextMessage,
     Failure,
@@ -28,6 +27,7 @@ from evaltap.recorder.observation import (
     UserMessage,
 )
 from evaltap.recorder.tokens import Tokens
+from evaltap.schemas.chat.evidence import decode
 from evaltap.schemas.data import CaseData, JsonObject
 
 _NOTHING: Final = Tokens(None, None)

@@ -12,13 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, filterfalse, takewhile
 from typing import Final
 
-from evaltap.recorder.conventions import messages as said
-from evaltap.recorder.conventions.message_shapes import (
-    HOSTED_CALLS,
-    read_messages,
-    read_request,
-    read_response,
-)
+from evaltap.recorder.conventions.messages import read_request, read_response
 from evaltap.recorder.conventions.reading import failure_of_answer
 from evaltap.recorder.observation import Failure
 from evaltap.recorder.sources.sessions.gemini import CONTEXT
@@ -33,6 +27,8 @@ from evaltap.recorder.sources.sessions.messages import (
 from evaltap.recorder.telemetry.cloudwatch_export import records_in
 from evaltap.recorder.telemetry.flat_spans import mapping
 from evaltap.recorder.tokens import Tokens, tokens
+from evaltap.schemas.chat import messages as said
+from evaltap.schemas.chat.shapes import HOSTED_CALLS, read_messages, steps
 from evaltap.schemas.text import begins_as_error
 
 NAME: Final = "model-api"
@@ -45,13 +41,6 @@ _ANSWERS: Final = ("generation", "outputText", "text", "completion")
 _SYSTEM: Final = ("system", "developer")
 _REQUESTS: Final = ("request", "input", "inputBodyJson", "request_body", "body")
 _RESPONSES: Final = ("response", "output", "outputBodyJson", "response_body", "completion")
-_BLOCK_KEYS: Final = {
-    "block_type": "type",
-    "tool_call_id": "call_id",
-    "tool_name": "name",
-    "tool_kwargs": "arguments",
-}
-"""Keys of LlamaIndex's blocks."""
 _ITEMS: Final = (
     *("message", "reasoning", "function_call", "function_call_output"),
     *("human", "ai", "system", "tool"),
@@ -83,7 +72,7 @@ def messages_in(document: object) -> list[Conversation] | None:
     found = _items(whole, document)
     if not found or _is_plain(found):
         return None
-    parts = chain.from_iterable(map(_apart, found))
+    parts = chain.from_iterable(map(steps, found))
     read = chain.from_iterable(map(read_messages, parts))
     messages = [one for one in read if not (one.text and str(one.text.value).startswith(CONTEXT))]
     if not any(one.text is not None or one.calls for one in messages):
@@ -121,43 +110,6 @@ def _items(whole: Mapping[str, object], document: object) -> Sequence[Mapping[st
 def _is_item(item: Mapping[str, object]) -> bool:
     is_known = "lc" in item or item.get("type") in _ITEMS
     return "role" in item or (is_known and "message" not in item)
-
-
-def _apart(message: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
-    """Yield a message of the AI SDK's user interface as those of its calls and their results.
-
-    Cursor has what was said in `message`, beside the role; LlamaIndex has it in `blocks`.
-    """
-    if mapping(message.get("message")) and "content" not in message:
-        message = {**mapping(message["message"]), "role": message.get("role")}
-    if blocks := objects(message.get("blocks")):
-        content = [{_BLOCK_KEYS.get(key, key): one[key] for key in one} for one in blocks]
-        message = {**mapping(message.get("additional_kwargs")), **message, "content": content}
-    parts = objects(message.get("parts"))
-    if not any("toolCallId" in one or "toolInvocation" in one for one in parts):
-        yield message
-        return
-    for part in parts:
-        tool = mapping(part.get("toolInvocation")) or part
-        kind = str(part.get("type"))
-        if "toolCallId" not in tool:
-            yield {"role": message.get("role"), "parts": [part]}
-            continue
-        known = {"toolCallId": tool["toolCallId"]}
-        name = tool.get("toolName") or kind.removeprefix("tool-")
-        given = tool.get("input", tool.get("args"))
-        call = {"type": "tool-call", **known, "toolName": name, "input": given}
-        yield {"role": "assistant", "parts": [call]}
-        error = tool.get("errorText")
-        if error is not None or "output" in tool or "result" in tool:
-            result = error if error is not None else tool.get("output", tool.get("result"))
-            answer = {
-                "type": "tool-result",
-                **known,
-                "result": result,
-                "is_error": error is not None,
-            }
-            yield {"role": "tool", "parts": [answer]}
 
 
 def conversation_of(messages: Iterable[said.Message]) -> Iterator[Message]:

@@ -1,14 +1,66 @@
-"""Images, audio and files in the message formats of frameworks and providers, as `MediaPart`s.
+"""Images, audio and files in messages, and in the formats of frameworks and providers.
 
 Supported: OpenTelemetry's blob, uri and file parts, content of OpenAI's chat and responses, blocks
 of Anthropic, Bedrock and LangChain, parts of Google GenAI, pydantic-ai and the AI SDK.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Literal
 
-from evaltap.recorder.conventions.evidence import WITHHELD
-from evaltap.recorder.media import Kind, MediaPart, media
+Kind = Literal["image", "audio", "video", "file"]
+
+DATA_URL: Final = "data:"
+_MAX_HEADER: Final = 256
+WITHHELD = ("__REDACTED__", "<elided>")
+"""Placeholders of OpenInference and Google ADK for hidden content.
+
+A tuple, because a set would hash what is looked up, which takes 50 ms for a text of 100 MB.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class MediaPart:
+    """A non-text part of a message; None is *not seen*."""
+
+    kind: Kind = "file"
+    mime_type: str | None = None
+    url: str | None = None
+    filename: str | None = None
+    file_id: str | None = None
+    """The file's id at the provider."""
+    data: object = None
+    """Bytes, base64 text or a `data:` URL; never recorded."""
+    size_bytes: int | None = None
+    sha256: str | None = None
+    """Of the bytes, in hexadecimal."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the record leads to the bytes: a URL, or an id at the provider."""
+        return bool(self.url or self.file_id)
+
+
+def media(
+    *,
+    kind: Kind | None = None,
+    mime_type: str | None = None,
+    url: str | None = None,
+    data: object = None,
+    filename: str | None = None,
+    file_id: str | None = None,
+) -> MediaPart:
+    """Return a part; a `data:` URL is replaced by its bytes.
+
+    Without a `kind` the MIME type decides whether it is an image, audio or video; otherwise it is
+    a file.
+    """
+    if url is not None and url[:5].lower() == DATA_URL:
+        header = url[5:_MAX_HEADER].partition(",")[0]
+        mime_type = mime_type or header.partition(";")[0] or None
+        url, data = None, url
+    return MediaPart(kind or _kind_of(mime_type), mime_type, url, filename, file_id, data)
+
 
 TYPES: Final[Mapping[str, Kind | None]] = {
     "blob": None,
@@ -137,3 +189,14 @@ def _by_format(kind: Kind | None, levels: list[Mapping[str, object]]) -> str | N
     if written is None or "/" in written:
         return written
     return f"{kind}/{written}" if kind in _KINDS else None
+
+
+def _kind_of(mime_type: str | None) -> Kind:
+    major = (mime_type or "").partition("/")[0]
+    for kind in _MAJORS:
+        if kind == major:
+            return kind
+    return "file"
+
+
+_MAJORS: tuple[Kind, ...] = ("image", "audio", "video")

@@ -8,13 +8,7 @@ from typing import Any, Literal
 
 import orjson
 
-from evaltap.recorder.media import MediaPart
-
-WITHHELD = ("__REDACTED__", "<elided>")
-"""Placeholders of OpenInference and Google ADK for hidden content.
-
-A tuple, because a set would hash what is looked up, which takes 50 ms for a text of 100 MB.
-"""
+from evaltap.schemas.chat.media import WITHHELD, MediaPart
 
 _MOST_LEVELS = 200
 

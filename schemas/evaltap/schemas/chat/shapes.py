@@ -2,33 +2,17 @@
 
 Supported, recognized by the data and not by its producer: OpenTelemetry GenAI parts, OpenAI chat
 and responses items, Google GenAI contents, Anthropic and Bedrock content blocks, LangChain messages
-(flat, `data` envelope, serialized constructor) and AI SDK parts.
+(flat, `data` envelope, serialized constructor), AI SDK parts, and messages of Haystack, LlamaIndex,
+Cursor and ShareGPT.
 """
 
 import ast
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-import orjson
-
-from evaltap.recorder.conventions.evidence import (
-    WITHHELD,
-    Evidence,
-    Flaw,
-    decode,
-    is_deep,
-    without_block,
-)
-from evaltap.recorder.conventions.media_shapes import BLOCKS, TYPES, media_in
-from evaltap.recorder.conventions.messages import (
-    Answer,
-    Call,
-    Message,
-    Part,
-    Reasoning,
-    Text,
-    text_part,
-)
+from evaltap.schemas.chat.evidence import Evidence, decode, without_block
+from evaltap.schemas.chat.media import BLOCKS, TYPES, WITHHELD, media_in
+from evaltap.schemas.chat.messages import Answer, Call, Message, Part, Reasoning, Text, text_part
 
 
 def read_messages(value: object, *, role: str = "user") -> tuple[Message, ...]:
@@ -36,133 +20,86 @@ def read_messages(value: object, *, role: str = "user") -> tuple[Message, ...]:
     if isinstance(value, str):
         return (Message(role, (text_part(value),)),)
     if isinstance(value, Mapping):
-        message = _message(value, role)
+        message = read_message(value, role)
         return (message,) if message is not None else ()
     if not isinstance(value, list | tuple):
         return ()
-    if _are_parts(value):
+    if are_parts(value):
         return (Message(role, _parts(value)),)
-    return tuple(_each(value, role))
+    return tuple(each_message(value, role))
 
 
-def _are_parts(items: Sequence[object]) -> bool:
+def are_parts(items: Sequence[object]) -> bool:
+    """Return whether a list has the parts of one message."""
     return bool(items) and all(map(_is_part, items))
 
 
-def _each(items: Iterable[object], role: str) -> Iterator[Message]:
+def each_message(items: Iterable[object], role: str) -> Iterator[Message]:
+    """Yield the messages of a list, which may hold lists of them."""
     for item in items:
         if isinstance(item, list | tuple):
             yield from read_messages(item, role=role)
         elif type(item) is dict or isinstance(item, Mapping):
-            message = _message(item, role)
+            message = read_message(item, role)
             if message is not None:
                 yield message
 
 
-def read_request(value: object) -> tuple[Message, ...]:
-    """Read a request to a provider's API: its messages, contents or input."""
-    if isinstance(value, Mapping):
-        value = next(
-            (value[key] for key in ("messages", "contents", "input") if key in value), None
-        )
-    return read_messages(value)
+def steps(message: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
+    """Yield a message of the AI SDK's user interface as what was said, called and returned; others whole."""
+    if not _ENVELOPES.isdisjoint(message) and (inner := _envelope(message, "user")) is not None:
+        yield from steps(inner)
+        return
+    held = message.get("content")
+    parts = (held if isinstance(held, Mapping) else message).get("parts")  # Mastra: in `content`
+    if not parts and (called := _listed(message.get("toolInvocations"))):
+        parts = [*called, {"type": "text", "text": held}]
+    said: list[object] = []
+    role = message.get("role")
+    calls = [_ui_call(part) for part in _listed(parts)]
+    if not any(calls):
+        yield message
+        return
+    for part, call in zip(_listed(parts), calls, strict=True):
+        if call is None:
+            is_mark = isinstance(part, Mapping) and part.get("type") in MARKS
+            said += [] if is_mark else [part]
+            continue
+        if said:
+            yield {"role": role, "content": said}
+            said = []
+        yield {"role": "assistant", "parts": [{**call, "type": "tool-call"}]}
+        error = call.get("errorText")
+        if error is not None or "output" in call or "result" in call:
+            failed = {"result": error, "isError": True} if error is not None else {}
+            yield {"role": "tool", "parts": [{**call, "type": "tool-result", **failed}]}
+    if said:
+        yield {"role": role, "content": said}
 
 
-def read_response(value: object) -> tuple[Message, ...]:
-    """Read a response of a provider's API: its choices, candidates, output items or content.
-
-    A streamed response may be a list of its own (openai-agents).
-    """
-    if isinstance(value, list) and len(value) == 1 and _is_response(value[0]):
-        value = value[0]
-    if isinstance(value, Mapping):
-        listed = (value.get(key) for key in ("choices", "candidates", "output"))
-        value = next((items for items in listed if isinstance(items, list)), value)
-    if isinstance(value, Mapping) and isinstance(value.get("content"), Mapping):
-        value = value["content"]
-    return read_messages(value, role="assistant")
+MARKS = ("source-document", "source-url", "step-start")
+"""Parts of the AI SDK's messages that say nothing."""
 
 
-def read_generations(value: object) -> tuple[Message, ...]:
-    """Read the first of LangChain's generations: its message, or its text."""
-    found = value.get("generations") if isinstance(value, Mapping) else None
-    while isinstance(found, list) and found:
-        found = found[0]
-    if not isinstance(found, Mapping):
-        return ()
-    if isinstance(found.get("message"), Mapping):
-        return read_messages([found["message"]], role="assistant")
-    return read_messages([{"role": "assistant", "content": found.get("text")}])
-
-
-def _is_response(value: object) -> bool:
-    return isinstance(value, Mapping) and isinstance(value.get("output"), list)
-
-
-def decode_messages(
-    value: object, *, role: str = "user"
-) -> tuple[tuple[Message, ...] | None, Flaw | None]:
-    """Decode and read messages; `(None, flaw)` when the value is absent or unusable."""
-    if value is None:
-        return None, None
-    if isinstance(value, str) and (messages := _conversation(value, role)) is not None:
-        return messages or None, None
-    evidence = decode(value)
-    if evidence.flaw:
-        return None, evidence.flaw
-    return read_messages(evidence.value, role=role) or None, None
-
-
-_LONGEST_REMEMBERED = 1 << 20
-_NOTHING: tuple[str, tuple[Message, ...]] = ("[", ())
-_latest: dict[str, tuple[str, tuple[Message, ...]]] = {}
-"""The list read last, by role, up to where another message may follow: the next model call repeats it."""
-
-
-def _conversation(text: str, role: str) -> tuple[Message, ...] | None:
-    """Read the messages of a JSON list, only those that were not read just before; None for another text."""
-    if text[:1] != "[" or text[-1:] != "]":
+def _ui_call(part: object) -> Mapping[str, object] | None:
+    """Return the call, maybe with its result, in a part of the AI SDK's user interface."""
+    if not isinstance(part, Mapping):
         return None
-    known, before = _latest.get(role, _NOTHING)
-    if not text.startswith(known):
-        known, before = _NOTHING
-    added = f"[{text[len(known) :]}"
-    try:
-        items = orjson.loads(added)
-    except orjson.JSONDecodeError:
+    inner = part.get("toolInvocation")
+    call = inner if isinstance(inner, Mapping) else part
+    kind = str(part.get("type"))
+    if "toolCallId" not in call or (kind in _TYPED and "toolName" in call):
         return None
-    if not items or is_deep(items, added) or (not before and _are_parts(items)):
-        return None
-    messages = (*before, *_each(items, role))
-    if len(text) <= _LONGEST_REMEMBERED:
-        _latest[role] = f"{text[:-1]},", messages
-    return messages
+    return {**call, "toolName": call.get("toolName") or kind.removeprefix("tool-")}
 
 
-def events_as_messages(value: object) -> object:
-    """Turn a list of `{event.name: gen_ai.user.message, ...}` into messages.
-
-    Other values are returned unchanged.
-    """
-    items = decode(value).value if isinstance(value, str) else value
-    if not isinstance(items, list) or not any(
-        isinstance(item, dict) and "event.name" in item for item in items
-    ):
-        return value
-    messages: list[object] = []
-    for item in items:
-        if isinstance(item, dict):
-            body = item.get(_EVENT_BODIES.get(str(item.get("event.name")), ""))
-            messages.append(body if isinstance(body, dict) else item)
-    return messages
-
-
-_EVENT_BODIES = {"gen_ai.choice": "message", "gen_ai.unknown": "data"}
-"""The key of the message in these events; `gen_ai.unknown` is Logfire's, for items without text."""
 _ROLES = {
     "human": "user",
     "ai": "assistant",
+    "bot": "assistant",
+    "gpt": "assistant",
     "model": "assistant",
+    "observation": "tool",
     "function": "tool",
     "developer": "system",
     "HumanMessage": "user",
@@ -176,16 +113,17 @@ _ROLES = {
 _PART_MESSAGES = ("function_call", "function_call_output", "tool_call", "tool_call_response")
 
 
-def _message(item: Mapping[str, object], role: str) -> Message | None:
+def read_message(item: Mapping[str, object], role: str) -> Message | None:
+    """Return a message, spoken by `role` if it does not say by whom; None for anything else."""
     if not _ENVELOPES.isdisjoint(item) and (inner := _envelope(item, role)) is not None:
-        return _message(inner, role)
+        return read_message(inner, role)
     given = _string(item.get("role"))
     if kind := _string(item.get("type")):
         if kind in REASONING:
             thought = _reasoning_part(item)
             return Message("assistant", (thought,)) if thought is not None else None
         if kind in _PART_MESSAGES or kind in HOSTED_CALLS:
-            part = _part(item)
+            part = read_part(item)
             spoken = "assistant" if isinstance(part, Call) else "tool"
             return Message(spoken, (part,)) if part is not None else None
         if given is None and (kind in _ROLES or kind in ("tool", "system")):
@@ -194,15 +132,22 @@ def _message(item: Mapping[str, object], role: str) -> Message | None:
         return None
     speaker = _ROLES.get(given, given) if given is not None else role
     if speaker == "tool" and ("parts" not in item or "tool_call_id" in item):
-        return Message("tool", (_tool_message(item),))
+        return Message("tool", _tool_message(item))
     return Message(speaker, _spoken_parts(item))
 
 
-_ENVELOPES = frozenset(("kwargs", "data", "message"))
+_ENVELOPES = frozenset(("blocks", "data", "kwargs", "message", "value"))
+_BLOCK_KEYS = {
+    "block_type": "type",
+    "tool_call_id": "call_id",
+    "tool_name": "name",
+    "tool_kwargs": "arguments",
+}
+"""Keys of LlamaIndex's blocks."""
 
 
 def _envelope(item: Mapping[str, object], role: str) -> Mapping[str, object] | None:
-    """Return the message inside LangChain's two envelopes, or a choice's `message`."""
+    """Return the message inside an envelope of LangChain, LlamaIndex or ShareGPT, or below `message`."""
     kwargs, data, message = (item.get(key) for key in ("kwargs", "data", "message"))
     if item.get("lc") and isinstance(kwargs, Mapping):
         names = _listed(item.get("id"))
@@ -211,11 +156,29 @@ def _envelope(item: Mapping[str, object], role: str) -> Mapping[str, object] | N
         return {"type": item["type"], **data}
     if isinstance(message, Mapping) and "role" not in item:
         return message
+    is_bare = "content" not in item and "parts" not in item
+    if isinstance(message, Mapping) and is_bare:  # Cursor
+        return {**message, "role": item["role"]}
+    if blocks := [one for one in _mappings(item.get("blocks")) if "block_type" in one]:
+        content = [{_BLOCK_KEYS.get(key, key): one[key] for key in one} for one in blocks]
+        extra = item.get("additional_kwargs")
+        whole = {**(extra if isinstance(extra, Mapping) else {}), **item, "content": content}
+        return {key: whole[key] for key in whole if key != "blocks"}
+    speaker = _string(item.get("role") or item.get("from"))
+    if speaker and "value" in item and is_bare:
+        rest = {key: item[key] for key in item if key != "value"}
+        if speaker != "function_call":
+            return {**rest, "role": speaker, "content": item["value"]}
+        asked = decode(item["value"]).value
+        calls = asked if isinstance(asked, list) else [asked]
+        return {**rest, "role": "assistant", "tool_calls": calls}
     return None
 
 
 def _spoken_parts(item: Mapping[str, object]) -> tuple[Part, ...]:
     body = item.get("parts", item.get("content"))
+    if body is None:
+        body = item.get("refusal")
     parts = _parts(body) if body is not None else ()
     calls = () if _CALLS.isdisjoint(item) else _calls(item)
     if not calls:
@@ -228,21 +191,23 @@ def _spoken_parts(item: Mapping[str, object]) -> tuple[Part, ...]:
     return parts + extra
 
 
-_CALLS = frozenset(("tool_calls", "additional_kwargs"))
+_CALLS = frozenset(("tool_calls", "additional_kwargs", "function_call"))
 
 
-def _tool_message(item: Mapping[str, object]) -> Part:
+def _tool_message(item: Mapping[str, object]) -> tuple[Part, ...]:
     content = item.get("content", item.get("parts"))
-    if isinstance(content, list) and len(content) == 1:
-        answer = _part(content[0])
-        if isinstance(answer, Answer):
-            return answer
-    return Answer(
+    last = content[-1] if isinstance(content, list) and content else None
+    if type(last) is dict and "text" not in last:
+        parts = _parts(content)
+        if any(isinstance(part, Answer) for part in parts):
+            return parts
+    answer = Answer(
         _string(item.get("tool_call_id") or item.get("toolCallId") or item.get("id")),
         _string(item.get("name")),
         _answer_value(content) if "content" in item or "parts" in item else None,
-        item.get("status") == "error",
+        item.get("status") == "error" or item.get("is_error") is True,
     )
+    return (answer,)
 
 
 def _calls(item: Mapping[str, object]) -> tuple[Call, ...]:
@@ -263,17 +228,19 @@ def _calls(item: Mapping[str, object]) -> tuple[Call, ...]:
 
 def _requested_calls(item: Mapping[str, object]) -> object:
     """Return a message's `tool_calls`; LangChain may show only the provider's raw ones."""
+    if calls := item.get("tool_calls"):
+        return calls
+    if isinstance(called := item.get("function_call"), Mapping):
+        return [called]
     extra = item.get("additional_kwargs")
-    return item.get("tool_calls") or (
-        extra.get("tool_calls") if isinstance(extra, Mapping) else None
-    )
+    return _requested_calls(extra) if isinstance(extra, Mapping) else None
 
 
 def _parts(body: object) -> tuple[Part, ...]:
     if isinstance(body, str):
         return (text_part(body),)
     if isinstance(body, list | tuple):
-        return tuple([part for part in map(_part, body) if part is not None])
+        return tuple([part for part in map(read_part, body) if part is not None])
     if not isinstance(body, Mapping):
         return ()
     return _parts(body["parts"] if isinstance(body.get("parts"), list) else [body])
@@ -289,10 +256,11 @@ def _is_part(item: object) -> bool:
 
 def _reader(kind: str) -> Callable[[Mapping[str, object]], Part | None] | None:
     """Return the function that reads parts of a type; None for an unknown type."""
-    return _answer_part if kind.endswith("_tool_result") else _TYPED.get(kind)
+    return _TYPED.get(kind) or (_answer_part if kind.endswith("_tool_result") else None)
 
 
-def _part(item: object) -> Part | None:
+def read_part(item: object) -> Part | None:
+    """Return a part of a message; None if it is unknown or says nothing."""
     if isinstance(item, str):
         return text_part(item)
     if type(item) is not dict and not isinstance(item, Mapping):
@@ -310,6 +278,10 @@ def _part(item: object) -> Part | None:
     return None
 
 
+def _mappings(value: object) -> list[Mapping[str, object]]:
+    return [one for one in _listed(value) if isinstance(one, Mapping)]
+
+
 def _listed(value: object) -> Sequence[object]:
     """Return the value if it is a list, otherwise an empty sequence."""
     return value if isinstance(value, list | tuple) else ()
@@ -317,11 +289,13 @@ def _listed(value: object) -> Sequence[object]:
 
 def _text_part(item: Mapping[str, object]) -> Part | None:
     value = item.get("content", item.get("text"))
+    if isinstance(value, str):
+        return (value.startswith(_CALL_REPR) and _call_in_repr(value)) or text_part(value)
     if value is None:
         return Text(None)
-    if isinstance(value, str) and value.startswith(_CALL_REPR):
-        return _call_in_repr(value) or text_part(value)
-    return text_part(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+    said = value.get("value") if isinstance(value, Mapping) else None  # in a thread of OpenAI's
+    written = json.dumps(value, ensure_ascii=False)
+    return text_part(said if isinstance(said, str) else written)
 
 
 _CALL_REPR = "ResponseFunctionToolCall("
@@ -363,7 +337,7 @@ def _call_part(item: Mapping[str, object]) -> Part:
     call_id = (
         item.get("call_id") or item.get("toolCallId") or item.get("toolUseId") or item.get("id")
     )
-    name = item.get("name") or item.get("toolName")
+    name = item.get("name") or item.get("toolName") or item.get("tool_name")
     return Call(_string(call_id), _string(name), _first(item, "arguments", "args", "input"))
 
 
@@ -410,17 +384,36 @@ def _answer_part(item: Mapping[str, object]) -> Part:
     value = next(
         (item[key] for key in ("response", "result", "output", "content") if key in item), _ABSENT
     )
-    failed = item.get("is_error") is True or item.get("status") == "error" or _is_error(value)
-    result = None if value is _ABSENT else _answer_value(value)
-    return Answer(
-        _string(call_id), _string(item.get("name") or item.get("toolName")), result, failed
+    failed = (
+        item.get("is_error") is True
+        or item.get("isError") is True
+        or item.get("status") == "error"
+        or _is_error(value)
     )
+    result = None if value is _ABSENT else _answer_value(value)
+    name = item.get("name") or item.get("toolName") or item.get("tool_name")
+    return Answer(_string(call_id), _string(name), result, failed)
 
 
 def _is_error(value: object) -> bool:
-    """Return whether a result is one of Anthropic's errors, such as `web_search_tool_result_error`."""
+    """Return whether a result is an error of Anthropic (`web_search_tool_result_error`) or of the AI SDK."""
     kind = value.get("type") if isinstance(value, Mapping) else None
-    return isinstance(kind, str) and kind.endswith("_tool_result_error")
+    if not isinstance(value, Mapping) or not isinstance(kind, str):
+        return False
+    is_ai_sdk = value.keys() <= {"type", "value"} and kind.startswith(_AI_SDK_ERRORS)
+    return is_ai_sdk or kind.endswith("_tool_result_error")
+
+
+_AI_SDK_ERRORS = ("error-", "execution-denied")
+
+
+def _haystack_answer(item: Mapping[str, object]) -> Part | None:
+    held = item["tool_call_result"]
+    if not isinstance(held, Mapping):
+        return None
+    origin = held.get("origin")
+    known = origin if isinstance(origin, Mapping) else {}
+    return _answer_part({**known, **held, "is_error": bool(held.get("error"))})
 
 
 _ABSENT = object()
@@ -428,6 +421,7 @@ _TYPED: dict[str, Callable[[Mapping[str, object]], Part | None]] = {
     "text": _text_part,
     "input_text": _text_part,
     "output_text": _text_part,
+    "refusal": lambda item: _text_part({"text": item.get("refusal")}),
     "tool_call": _call_part,
     "function_call": _call_part,
     "tool_use": _call_part,
@@ -452,6 +446,8 @@ _BLOCKS: dict[str, Callable[[Mapping[str, object]], Part | None]] = {
     "functionResponse": lambda item: _inside(_answer_part, item["functionResponse"]),
     "toolResult": lambda item: _inside(_answer_part, item["toolResult"]),
     **dict.fromkeys(BLOCKS, media_in),
+    "tool_call": lambda item: _inside(_call_part, item["tool_call"]),
+    "tool_call_result": _haystack_answer,
 }
 
 
@@ -469,6 +465,8 @@ def _first(item: Mapping[str, object], *keys: str) -> Evidence | None:
 def _answer_value(value: object) -> Evidence:
     """Unwrap a single text block or part and `{"type": "text", "value": x}` of tool results."""
     value = without_block(value)
+    if isinstance(value, str):
+        return Evidence(None, "redacted") if value in WITHHELD else Evidence(value)
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], Mapping):
         block = value[0]
         if set(block) == {"type", "content"} and block["type"] == "text":
@@ -477,8 +475,6 @@ def _answer_value(value: object) -> Evidence:
             return Evidence(block["json"])
     if isinstance(value, Mapping) and set(value) == {"type", "value"}:
         return Evidence(value["value"])
-    if isinstance(value, str) and value in WITHHELD:
-        return Evidence(None, "redacted")
     return Evidence(value)
 
 

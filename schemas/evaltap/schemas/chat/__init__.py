@@ -1,0 +1,1 @@
+"""Messages of chats in the forms of providers and frameworks, read into one shape."""
