@@ -77,6 +77,7 @@ def outline(message: Message) -> Outline:
             ("assistant", None, [LOOK], []),
         ),
         ({"from": "gpt", "value": "So."}, ("assistant", "So.", [], [])),
+        ({"from": "gpt", "content": "So."}, ("assistant", "So.", [], [])),
         (
             {"from": "function_call", "value": '{"name": "look", "arguments": {"id": 7}}'},
             ("assistant", None, [LOOK], []),
@@ -87,7 +88,14 @@ def outline(message: Message) -> Outline:
     ids=[
         *("OpenAI: refusal", "OpenAI: part of refusal", "OpenAI: function", "OpenAI: thread"),
         *("Haystack: call", "Haystack: result", "AI SDK: results", "failed", "LlamaIndex: result"),
-        *("LlamaIndex: call", "ShareGPT", "ShareGPT: call", "ShareGPT: result", "Cursor"),
+        *(
+            "LlamaIndex: call",
+            "ShareGPT",
+            "ShareGPT: content",
+            "ShareGPT: call",
+            "ShareGPT: result",
+        ),
+        "Cursor",
     ],
 )
 def test_messages_of_each_form(message: dict[str, Any], expected: Outline) -> None:

@@ -136,7 +136,7 @@ def read_message(item: Mapping[str, object], role: str) -> Message | None:
     return Message(speaker, _spoken_parts(item))
 
 
-_ENVELOPES = frozenset(("blocks", "data", "kwargs", "message", "value"))
+_ENVELOPES = frozenset(("blocks", "data", "from", "kwargs", "message", "value"))
 _BLOCK_KEYS = {
     "block_type": "type",
     "tool_call_id": "call_id",
@@ -172,7 +172,7 @@ def _envelope(item: Mapping[str, object], role: str) -> Mapping[str, object] | N
         asked = decode(item["value"]).value
         calls = asked if isinstance(asked, list) else [asked]
         return {**rest, "role": "assistant", "tool_calls": calls}
-    return None
+    return {**item, "role": speaker} if speaker and "role" not in item else None
 
 
 def _spoken_parts(item: Mapping[str, object]) -> tuple[Part, ...]:
