@@ -519,6 +519,23 @@ def test_a_turn_of_the_agent_itself(change: dict[str, Any], status: int) -> None
         ]
 
 
+def test_a_turn_without_a_final_response_keeps_the_results_of_its_tools() -> None:
+    def agent(call: AgentCall) -> dict[str, Any]:
+        return {"tools": [{"id": "t", "name": "count", "arguments": {}, "result": 1}]}
+
+    app = create_app(
+        AgentEvaluator("app", agent),
+        ServerStores(),
+        Entrance(Site("127.0.0.1", 8080)),
+        more=lambda _: agent_routes("app", agent),
+    )
+    with TestClient(app, "http://127.0.0.1:8080") as client:
+        found = client.post("/trpc-agent/v1/apps/app/runs", json=TURN_REQUEST).json()
+
+    assert found["status"] == "completed", found
+    assert [one["role"] for one in found["messages"]] == ["user", "assistant", "tool"]
+
+
 def test_a_remote_turn_that_hangs_fails_in_time() -> None:
     agent = Slow(first=0)
     app = create_app(
