@@ -33,6 +33,7 @@ from evaltap.experiments.units import (
     append_units,
     drop_attempts,
     drop_last_turns,
+    drop_unjudged,
     judged_usd,
     landed_turns,
     read_units,
@@ -195,7 +196,9 @@ class Experiment:
     # -- what is to be done --
 
     def _take_up(self) -> dict[tuple[str, int], UnitRow]:
-        """Return the trials that are done; settle those that an earlier start left half done."""
+        """Return the trials that are done; settle those that an earlier start left half done, or without the
+        verdict of a metric.
+        """
         found = read_units(self._store, self._plan.experiment_id)
         cases = {one.eval_id for one in self._plan.cases.cases}
         open_ = [
@@ -213,13 +216,19 @@ class Experiment:
                 self._attempts[row.eval_id, row.trial] = row.attempt
                 del found[row.eval_id, row.trial]
         drop_attempts(self._store, lost)
+        scored = {row.key: row for row in found.values() if row.state == "scored"}
+        drop_unjudged(self._store, scored, self._digests)
+        for key, verdicts in verdicts_of(self._store, scored, self._digests).items():
+            if len(verdicts) < len(self._digests):
+                self._is_recorded(scored[key])
         for row in found.values():
             if row.state == "invalid":
                 self._attempts[row.eval_id, row.trial] = row.attempt
         done = {name: row for name, row in found.items() if row.state != "invalid"}
         self.progress.planned = len(cases) * self._plan.runs
         self.progress.skipped = sum(
-            trial <= self._plan.runs and eval_id in cases for eval_id, trial in done
+            row.trial <= self._plan.runs and row.eval_id in cases and row.key not in self._ready
+            for row in done.values()
         )
         return done
 
@@ -243,7 +252,7 @@ class Experiment:
                     return
 
     def _decided(self, rounds: int) -> Decision:
-        """Return what the whole rounds so far say; a unit passes if all its metrics do."""
+        """Return what the whole rounds so far say; a unit passes if all metrics with a verdict do."""
         assert self._settings.until is not None  # asked only with a target
         passed, units = self._store.rows(
             _PASSED, {"id": self._plan.experiment_id, "digests": self._digests, "rounds": rounds}
@@ -259,12 +268,14 @@ class Experiment:
             self._stopping, self.progress.stopped_by = True, "budget"
         if self._stopping:
             self._waiting.clear()
-        # What has ended and is not scored yet may still cost something.
-        unscored = 0 if budget is None else len(self._ended) + len(self._ready)
+        most = 1 if self._alone else AHEAD * self._settings.concurrency
+        unscored = 0
+        if budget is not None:  # nothing waits that could not be called back once it is spent
+            most = min(most, self._settings.concurrency)
+            unscored = len(self._ended) + len(self._ready)  # which may still cost something
         begun: list[Unit] = []
         while self._waiting and not process.has_ended:
-            running = len(process.running) + len(begun) + unscored
-            if running >= (1 if self._alone else AHEAD * self._settings.concurrency):
+            if len(process.running) + len(begun) + unscored >= most:
                 break
             begun.append(self._waiting.popleft())
         append_units(self._store, [row_of(self._plan, unit, "begun") for unit in begun])
@@ -426,7 +437,8 @@ _PASSED: Final = """
 SELECT count(*) FILTER (u.state = 'scored' AND s.passed), count(*) FROM latest_units u
 LEFT JOIN (
   SELECT app_name, eval_set_id, eval_id, bool_and(status = 'passed') AS passed FROM latest_scores
-  WHERE metric_digest IN $digests::VARCHAR[] GROUP BY ALL
+  WHERE metric_digest IN $digests::VARCHAR[] AND status IN ('passed', 'failed', 'crashed') GROUP BY ALL
 ) s USING (app_name, eval_set_id, eval_id)
-WHERE u.experiment_id = $id AND u.trial <= $rounds AND u.state IN ('scored', 'crashed')
+WHERE u.experiment_id = $id AND u.trial <= $rounds
+  AND (u.state = 'crashed' OR (u.state = 'scored' AND s.passed IS NOT NULL))
 """

@@ -133,7 +133,7 @@ def _exit_code(options: RunOptions, finished: Finished) -> int:
         return 3
     if options.until is not None:
         return {"reached": 0, "missed": 1}.get(progress.decision or "open", 3)
-    unsure = any(one.rate is None for one in outcome.metrics)
+    unsure = outcome.not_evaluated or any(one.rate is None for one in outcome.metrics)
     return 1 if outcome.has_failed else 3 if unsure else 0
 
 
@@ -171,11 +171,12 @@ def _print_next(db: Path, version: str, bad: Sequence[CaseOutcome]) -> None:
 
 
 def _line_of(metric: MetricOutcome) -> str:
-    rate = metric.rate
+    rate, lacking = metric.rate, metric.not_evaluated
     if rate is None:
         return f"{metric.metric}: not evaluated"
     low, high = rate.interval
     more = [f"pass^{k} {one.value:.1%}" for k, one in list(metric.pass_hat.items())[-1:] if k > 1]
+    more += [f"{counted(lacking, 'run')} not evaluated"] if lacking else []
     return (
         f"{metric.metric}: {rate.value:.1%} passed ({metric.passed} of {counted(rate.n, 'run')}, 95 %:"
         f" {low:.1%} to {high:.1%}){''.join(f', {one}' for one in more)}"
@@ -185,6 +186,7 @@ def _line_of(metric: MetricOutcome) -> str:
 def _line_of_case(case: CaseOutcome) -> str:
     crashed = f", {case.crashed} crashed" if case.crashed else ""
     invalid = f", {case.invalid} invalid" if case.invalid else ""
+    invalid += f", {case.not_evaluated} not evaluated" if case.not_evaluated else ""
     flaky = ", flaky" if case.runs and case.flaky else ""
     why = f": {listed(case.reasons, 2)}" if case.reasons else ""
     return visible(
