@@ -25,6 +25,7 @@ from evaltap.schemas.formats.case import EvalSet
 from support.builders.served_agents import (
     CASE,
     TOKEN,
+    TURN,
     Served,
     conversation,
 )
@@ -348,6 +349,48 @@ def test_the_web_tab_of_google_adk_reads_every_answer(client: TestClient) -> Non
     got("/eval_sets/golden/evals/ship", "DELETE")
 
 
+MOCK = {"actual": [{"name": "get_order", "result": 1}]}
+PLAN = {"startingPrompt": "Hi", "conversationPlan": "Ask.", "maxAllowedInvocations": 3}
+
+
+@pytest.mark.parametrize(
+    ("more", "edit", "edited"),
+    [
+        (
+            {"conversation": [{**TURN, "toolMock": MOCK}, {**TURN, "invocationId": "2"}]},
+            lambda case: case["conversation"][0]["finalResponse"]["parts"][0].update(text="Lost."),
+            lambda case: case["conversation"][0]["finalResponse"].update(content="Lost."),
+        ),
+        (
+            {"conversation": [], "conversationScenario": PLAN},
+            lambda case: case["conversationScenario"].update(conversationPlan="Insist."),
+            lambda case: case["conversationScenario"].update(conversationPlan="Insist."),
+        ),
+    ],
+)
+def test_an_edit_with_google_adk_keeps_what_its_form_does_not_carry(
+    client: TestClient, more: Any, edit: Any, edited: Any
+) -> None:
+    path, adk = "/evaluation/sets/golden/cases", "/dev/apps/app/eval-sets/golden/eval-cases/full"
+    kept = {"toolMock": MOCK, "contextMessages": [{"role": "system", "content": "Be kind."}]}
+    given = {**CASE, "evalId": "full", **kept, **more}
+    before = client.post(path, headers=AUTHORIZED, json={"case": given}).json()["case"]
+    case = client.get(adk, headers=AUTHORIZED).json()
+
+    for change in (lambda _: None, edit):
+        change(case)
+        assert client.put(adk, headers=AUTHORIZED, json=case).status_code == 200
+        found = client.get(f"{path}/full", headers=AUTHORIZED).json()["case"]
+        assert (found == before) is (change is not edit)
+
+    edited(before)
+    assert found == before
+
+
+RUN = "/dev/apps/app/eval-sets/golden/run"
+ROUGE = {"metricName": "response_match_score", "threshold": 0.5}
+
+
 @pytest.mark.parametrize(
     ("method", "path", "body", "status"),
     [
@@ -356,9 +399,12 @@ def test_the_web_tab_of_google_adk_reads_every_answer(client: TestClient) -> Non
         ("GET", "/dev/apps/app/eval-results/none", None, 404),
         ("POST", "/dev/apps/app/eval-sets", {}, 400),
         ("POST", "/dev/apps/app/eval-sets", {"eval_set": {"eval_set_id": "golden"}}, 400),
-        ("POST", "/dev/apps/app/eval-sets/golden/run", [], 400),
-        ("POST", "/dev/apps/app/eval-sets/golden/run", {"eval_metrics": [1]}, 400),
-        ("POST", "/dev/apps/app/eval-sets/golden/run", {"eval_case_ids": ["none"]}, 400),
+        ("POST", RUN, [], 400),
+        ("POST", RUN, {"eval_metrics": [1]}, 400),
+        ("POST", RUN, {"eval_case_ids": ["none"]}, 400),
+        ("POST", RUN, {"eval_case_ids": "ship"}, 400),
+        ("POST", RUN, {"eval_metrics": [ROUGE, ROUGE]}, 400),
+        ("POST", RUN, {"eval_metrics": [{**ROUGE, "criterion": "x"}]}, 400),
         ("PUT", "/dev/apps/app/eval_sets/golden/evals/ship", {"evalId": "other"}, 400),
         ("PUT", "/dev/apps/app/eval_sets/golden/evals/ship", {"conversation": [1]}, 400),
         ("POST", "/dev/apps/app/eval-sets/golden/add-session", {}, 501),
