@@ -213,12 +213,14 @@ def test_a_run_that_waits_can_be_cancelled_and_too_many_are_refused(
 
 
 def test_a_run_that_takes_too_long_is_cancelled() -> None:
-    agent = Slow(first=0)
+    agent, body = Slow(first=0), {"setId": "golden"}
     with TestClient(Served(agent, run_seconds=0.05).app, "http://127.0.0.1:8080") as client:
-        found = client.post("/evaluation/runs", headers=AUTHORIZED, json={"setId": "golden"})
+        found = client.post("/evaluation/runs", headers=AUTHORIZED, json=body)
+        place = client.post("/evaluation/runs", headers=BACKGROUND, json=body).headers["location"]
+        events = client.get(f"{place}/events", headers=AUTHORIZED).text
 
     assert (found.status_code, found.json()) == (504, {"error": "evaluation timed out"})
-    assert agent.cancelled.wait(10)
+    assert '"state":"failed","error":"evaluation timed out"' in events
 
 
 def test_a_client_that_leaves_takes_its_run_with_it_and_the_end_of_the_server_ends_runs() -> None:
