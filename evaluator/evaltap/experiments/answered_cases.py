@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from evaltap.evaluator.cases.identity import CaseKey
+from evaltap.evaluator.cases.turn import run_failure
 from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.store.database import TemporaryStore
 from evaltap.experiments.loop import Settings
@@ -16,6 +17,7 @@ from evaltap.experiments.tool_calls import MockChoice
 from evaltap.experiments.units import UnitRow, read_units
 from evaltap.schemas.files.documents import iter_cases
 from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.text import counted
 
 _GIVEN = ("conversation", "rubrics", "sessionInput")
 
@@ -27,7 +29,7 @@ class AnsweredCases:
     cases: tuple[CaseData, ...]
     """A case for each run; one that crashed has a turn that failed."""
     invalid: tuple[str, ...]
-    """Runs without evidence, with their reasons."""
+    """Runs without evidence, with their reasons, and those that were not made."""
 
 
 def answered_cases(
@@ -43,13 +45,16 @@ def answered_cases(
         units = read_units(store, finished.plan.experiment_id)
         rows = sorted(units.values(), key=_order(given))
         landed = recorded_units(store, rows)
+    invalid = [f"{row.eval_id}: {row.reason}" for row in rows if row.state == "invalid"]
+    if missing := finished.progress.planned - len(rows):
+        invalid.append(f"{counted(missing, 'run')} ({finished.progress.stopped_by})")
     return AnsweredCases(
         tuple(
             _case(row, originals[row.eval_id], landed, given.name)
             for row in rows
             if row.state != "invalid"
         ),
-        tuple(f"{row.eval_id}: {row.reason}" for row in rows if row.state == "invalid"),
+        tuple(invalid),
     )
 
 
@@ -63,6 +68,8 @@ def _case(
 ) -> CaseData:
     found = landed.get(row.key)
     turns = (found or {}).get("actualConversation") or [*_crashed(row, original)]
+    if row.state == "crashed" and not any(map(run_failure, turns)):  # after its last answer
+        turns = [*turns[:-1], {**turns[-1], "telemetry": _telemetry(row)}]
     kept = {key: original[key] for key in _GIVEN if original.get(key)}
     if found and found.get("conversation"):  # given by another agent
         kept["conversation"] = found["conversation"]
@@ -70,6 +77,7 @@ def _case(
         "evalSetId": name,
         "evalId": row.eval_id,
         "evalMode": "trace",
+        "sessionInput": {},
         **kept,
         "actualConversation": turns,
     }
@@ -78,7 +86,8 @@ def _case(
 def _crashed(row: UnitRow, original: CaseData) -> Iterator[CaseData]:
     """Yield the turn of an agent that died before anything was recorded."""
     turns = original.get("conversation") or original.get("actualConversation") or [{}]
-    yield {
-        "userContent": (turns[0] or {}).get("userContent"),
-        "telemetry": {"status": "error", "error": {"message": row.reason or "the agent crashed"}},
-    }
+    yield {"userContent": (turns[0] or {}).get("userContent"), "telemetry": _telemetry(row)}
+
+
+def _telemetry(row: UnitRow) -> CaseData:
+    return {"status": "error", "error": {"message": row.reason or "the agent crashed"}}
