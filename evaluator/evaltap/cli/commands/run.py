@@ -45,17 +45,17 @@ from evaltap.schemas.text import counted
 
 def run(options: RunOptions) -> int:
     """Run the experiment, or that of each task, print what was found, and return the exit code."""
-    return run_tasks(options, _run) if options.tasks.tasks else _run(required(options))
+    return run_tasks(options, _run) if options.tasks.tasks else _run(required(options))[0]
 
 
-def _run(options: RunOptions) -> int:
+def _run(options: RunOptions) -> tuple[int, Finished | None]:
     with judge_session("run", options.judges) as judges:
         request, scorer = _checked(options, judges)
         with Store(options.db) as store:
             if options.dry_run:
                 plan = dry_run(request, scorer, store)
                 print(json.dumps(plan.data()) if options.json else "\n".join(plan.lines()))
-                return 0
+                return 0, None
             judges.check_reachable(scorer.metrics)
             if request.has_users:
                 request.user.check_reachable(os.environ)
@@ -77,7 +77,7 @@ def _run(options: RunOptions) -> int:
         print_json({**finished.data(), "exit_code": code})
     else:
         _print(options, finished)
-    return code
+    return code, finished
 
 
 def _checked(options: RunOptions, judges: JudgeSession) -> tuple[Request, CaseScorer]:
