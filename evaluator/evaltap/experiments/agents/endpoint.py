@@ -121,7 +121,7 @@ def post(
         request = urllib.request.Request(url, body, headers)
         with OPENER.open(request, timeout=seconds) as response:
             data: bytes = response.read(longest + 1)
-            headers: HttpHeaders = response.headers
+            told: HttpHeaders = response.headers
             missing: int | None = response.length
     except urllib.error.HTTPError:
         raise
@@ -132,7 +132,7 @@ def post(
         raise AgentError(f"{url} answered with more than {longest:,} bytes")
     if missing:  # of what Content-Length has promised
         raise AgentError(f"{url} broke off its answer after {len(data):,} bytes")
-    return headers, data
+    return told, data
 
 
 def refusal(url: str, error: urllib.error.HTTPError) -> AgentError:

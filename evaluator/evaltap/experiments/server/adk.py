@@ -266,14 +266,13 @@ def _edited(stored: EvalCase, sent: EvalCase) -> EvalCase:
     """Return a stored case with what was edited; what ADK's form does not carry stays as it is."""
     shown = _read(_case(stored))
     changed = _changes(sent, shown)
-    before = stored.conversation
-    if "conversation" in changed and len(before) == len(shown.conversation):
-        known = {_name(place, one): place for place, one in enumerate(shown.conversation)}
+    if "conversation" in changed and len(stored.conversation) == len(shown.conversation):
+        both = zip(stored.conversation, shown.conversation, strict=True)
+        known = {_name(place, now): (was, now) for place, (was, now) in enumerate(both)}
         changed["conversation"] = [
-            one
-            if one is None or (at := known.get(_name(place, one))) is None or before[at] is None
-            else before[at].model_copy(update=_changes(one, shown.conversation[at]))
+            was.model_copy(update=_changes(one, now)) if one and was and now else one
             for place, one in enumerate(sent.conversation)
+            for was, now in [known.get(_name(place, one), (None, None))]
         ]
     if stored.conversation_scenario and isinstance(changed.get(_SCENARIO), dict):
         whole = stored.conversation_scenario.model_dump(by_alias=True)
