@@ -111,13 +111,17 @@ def test_a_run_without_a_verdict_decides_nothing_and_is_judged_when_the_experime
     path = write_set(tmp_path, [case(f"c{number}", f"add {number} 3") for number in range(4)])
     grade = '{"rubricScores": [{"id": "1", "score": 1, "reason": ""}]}'
     down: list[JudgeReply | str | Exception] = [JudgeUnavailable("the judge is down")] * 4
-    asked: list[str] = []
+    asked: list[object] = []
+
+    def agent(messages: object) -> str:
+        asked.append(messages)
+        return "result: 5"
 
     def found(judge: ScriptedJudge, **more: Any) -> Finished:
         return evaluate(
             path,
             [RUBRIC],
-            agent=lambda messages: asked.append("") or "result: 5",
+            agent=agent,
             db=tmp_path / "x.duckdb",
             until="pass_rate>=0.99",
             services=Services(judge=lambda _: judge),
@@ -148,6 +152,26 @@ def test_one_case_comes_back_with_what_the_agent_did() -> None:
     assert turn["finalResponse"]["content"] == "result: 5"
     assert turn["tools"][0]["result"] == 5
     assert done["conversation"] == case("sum", "add 2 3")["conversation"]
+
+
+@pytest.mark.parametrize("when", ["__enter__", "__exit__"])
+def test_an_agent_that_fails_at_its_start_or_end_leaves_a_turn_that_failed(when: str) -> None:
+    class Lost:
+        def __enter__(self) -> Any:
+            return answer
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    def fail(*_: object) -> None:
+        raise OSError("no database")
+
+    setattr(Lost, when, fail)
+
+    *_, last = run_case(Lost, case("sum", "add 2 3"))["actualConversation"]
+
+    assert last["telemetry"]["status"] == "error"
+    assert last["telemetry"]["error"]["message"] == "OSError: no database"
 
 
 TEST = """

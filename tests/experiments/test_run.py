@@ -41,6 +41,12 @@ def calls() -> int:
     return len(Path("calls.txt").read_text().splitlines()) if Path("calls.txt").exists() else 0
 
 
+def statuses() -> list[str]:
+    """Return what the store says of each case and metric."""
+    with Store("x.duckdb") as store:
+        return store.column("SELECT status FROM latest_scores ORDER BY 1")
+
+
 @pytest.mark.slow
 def test_each_case_runs_as_often_as_asked_and_lands_like_any_traffic(evaltap: Evaltap) -> None:
     code, found, said = run(evaltap, "agents:answer", "--runs", "3", "--version", "1.4")
@@ -104,6 +110,7 @@ def test_what_an_agent_does_wrong_is_one_crashed_run_with_its_reason(
     assert reason in by_id["sum"]["reasons"][0]
     assert (by_id["sum"]["passed"], by_id["product"]["passed"]) == (0, 1)
     assert [one["pass_rate"] for one in found["metrics"]] == [0.5, 0.5], "a crash has not passed"
+    assert statuses() == ["crashed"] * 2 + ["passed"] * 2, "nor for `report` and `compare`"
 
 
 @pytest.mark.slow
@@ -116,6 +123,7 @@ def test_an_agent_that_does_not_start_or_end_holds_up_nobody(evaltap: Evaltap, w
     assert code == 1
     assert found["units"]["crashed"] == 2
     assert f"did not {when} within 1 s" in found["cases"][0]["reasons"][0]
+    assert statuses() == ["crashed"] * 4
     written = read_result(Path("r.json"))
     assert [one.final_eval_status for one in written.eval_case_results] == ["failed"] * 2
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from evaltap.evaluator.cases.identity import CaseKey
-from evaltap.evaluator.cases.turn import run_failure
 from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.store.database import TemporaryStore
 from evaltap.experiments.loop import Settings
@@ -68,8 +67,6 @@ def _case(
 ) -> CaseData:
     found = landed.get(row.key)
     turns = (found or {}).get("actualConversation") or [*_crashed(row, original)]
-    if row.state == "crashed" and not any(map(run_failure, turns)):  # after its last answer
-        turns = [*turns[:-1], {**turns[-1], "telemetry": _telemetry(row)}]
     kept = {key: original[key] for key in _GIVEN if original.get(key)}
     if found and found.get("conversation"):  # given by another agent
         kept["conversation"] = found["conversation"]
@@ -86,8 +83,7 @@ def _case(
 def _crashed(row: UnitRow, original: CaseData) -> Iterator[CaseData]:
     """Yield the turn of an agent that died before anything was recorded."""
     turns = original.get("conversation") or original.get("actualConversation") or [{}]
-    yield {"userContent": (turns[0] or {}).get("userContent"), "telemetry": _telemetry(row)}
-
-
-def _telemetry(row: UnitRow) -> CaseData:
-    return {"status": "error", "error": {"message": row.reason or "the agent crashed"}}
+    yield {
+        "userContent": (turns[0] or {}).get("userContent"),
+        "telemetry": {"status": "error", "error": {"message": row.reason or "the agent crashed"}},
+    }

@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -40,7 +40,8 @@ from evaltap.experiments.units import (
     row_of,
     verdicts_of,
 )
-from evaltap.experiments.worker import UnitEnd
+from evaltap.experiments.worker import UnitEnd, WorkerSettings, config_for, record_crash
+from evaltap.recorder import Recorder
 
 POLL_SECONDS: Final = 0.02
 SCORE_EVERY_SECONDS: Final = 0.2
@@ -106,6 +107,8 @@ class _Ended:
     unit: Unit
     end: UnitEnd
     at: float
+    told: bool = False
+    """Whether its crash was recorded here."""
 
     @property
     def patience(self) -> float:
@@ -158,6 +161,7 @@ class Experiment:
         self._attempts: dict[tuple[str, int], int] = {}
         self._stopping = False
         self._scored_at = 0.0
+        self._crashes: Recorder | None = None
         self.progress = Progress()
 
     def stop(self) -> None:
@@ -191,6 +195,8 @@ class Experiment:
                     process.finish()
         finally:
             process.close()
+            if self._crashes is not None:
+                self._crashes.close()
         return self.progress
 
     # -- what is to be done --
@@ -300,8 +306,11 @@ class Experiment:
         self.progress.agent_calls += len(lost)
         if len(lost) == 1:
             self._alone.discard((lost[0].eval_id, lost[0].trial))
-            reason = f"the agent's process {how}"
-            self._settle(row_of(self._plan, lost[0], "crashed", reason=reason))
+            end = UnitEnd(
+                lost[0].run, lost[0].eval_id, "crashed", f"the agent's process {how}", 0, None
+            )
+            key = row_of(self._plan, lost[0], "begun").key
+            self._ended[key] = _Ended(lost[0], end, time.monotonic())
         else:
             self._alone.update((unit.eval_id, unit.trial) for unit in lost)
             for unit in reversed(lost):
@@ -329,6 +338,9 @@ class Experiment:
             wanted, arrived = ended.end.turns, turns.whole + turns.failed
             if arrived < wanted and now - ended.at < ended.patience:
                 continue
+            if ended.end.state == "crashed" and not (turns.failed or ended.told):
+                self._ended[key] = self._recorded_crash(ended, arrived)
+                continue
             del self._ended[key]
             row = self._arrived(ended, arrived, wanted)
             self.progress.spent_usd += ended.end.partners_usd + (turns.cost_usd or 0.0)
@@ -342,6 +354,15 @@ class Experiment:
         append_units(self._store, [row for row in rows if row.state == "ran"], expected)
         for row in rows:
             self._take(row)
+
+    def _recorded_crash(self, ended: _Ended, arrived: int) -> _Ended:
+        """Record the crash of a unit of which no turn failed."""
+        if self._crashes is None:
+            settings = WorkerSettings(log=str(self._log.absolute()), version=self._plan.version)
+            self._crashes = Recorder(config=config_for(settings))
+        record_crash(self._crashes, ended.unit, ended.end.reason, arrived)
+        end = replace(ended.end, turns=arrived + 1)
+        return _Ended(ended.unit, end, time.monotonic(), told=True)
 
     def _take(self, row: UnitRow) -> None:
         """Go on with a unit whose turns have arrived."""

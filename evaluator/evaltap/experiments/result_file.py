@@ -73,8 +73,6 @@ def write_result(target: Path, store: Store, finished: Finished) -> Path:
 
 def _score(row: UnitRow, metrics: list[MetricOutcome]) -> CaseScore:
     statuses = {one.status for one in metrics}
-    if row.state == "crashed":  # perhaps after its last answer
-        statuses.add(Status.CRASHED)
     status = next(
         (
             one
