@@ -61,6 +61,7 @@ def test_without_a_store_nothing_is_kept_and_a_closure_is_an_agent(tmp_path: Pat
 
     found = evaluate(path, tmp_path / "metrics.json", agent=lambda messages: "result: 5")
 
+    assert found.outcome.unpriced == 1
     assert found.data()["metrics"][1]["pass_rate"] == 1.0
     assert found.data()["metrics"][0]["pass_rate"] == 0.0
     assert not list(tmp_path.glob("*.duckdb*"))

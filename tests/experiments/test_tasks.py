@@ -112,6 +112,9 @@ def costs(messages, turn):
     turn.model("m", cost_usd=1.0)
     return "Nothing."
 
+def silent(messages):
+    return "Nothing."
+
 def interrupts(messages):
     os.kill(os.getppid(), signal.SIGINT)
     return "Nothing."
@@ -123,6 +126,7 @@ def interrupts(messages):
     ("agent", "more", "spent", "told"),
     [
         ("costs", ["--budget-usd", "0.5"], [1.0, None], "agent's tools run for real"),
+        ("silent", ["--budget-usd", "0.5"], [None] * 2, "does not count 1 turn of unknown cost"),
         ("interrupts", [], [None], "evaltap run: not run: graph"),
     ],
 )

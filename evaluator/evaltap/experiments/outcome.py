@@ -120,6 +120,8 @@ class Outcome:
     """Of agent, judges, simulated users and agents of expected turns; None if nothing is known."""
     mocks: Mapping[str, Any] = field(default_factory=dict)
     """What tools were asked: hits, misses, unused calls, and by tool."""
+    unpriced: int = 0
+    """Turns of the agent whose cost is not known."""
 
     @property
     def ended_by(self) -> Mapping[str, int]:
@@ -158,7 +160,7 @@ def read_outcome(
         for name in metrics
     }
     why = {(*key,): reasons for *key, reasons in store.rows(_WHY, given)}
-    calls, cost = _costs(store, units)
+    calls, cost, unpriced = _costs(store, units)
     states = Counter(row.state for row in units)
     return Outcome(
         tuple(_metric(name, given) for name, given in by_metric.items()),
@@ -169,15 +171,16 @@ def read_outcome(
         calls,
         cost,
         totals(row.answers for row in units),
+        unpriced,
     )
 
 
-def _costs(store: StoreReader, units: Sequence[UnitRow]) -> tuple[int, float | None]:
-    """Return the number of model calls, and the cost with that of simulated users."""
-    calls, cost = store.rows(_COSTS, named(row.key for row in units))[0]
+def _costs(store: StoreReader, units: Sequence[UnitRow]) -> tuple[int, float | None, int]:
+    """Return the number of judge calls, the cost with that of simulated users, and the turns without one."""
+    calls, cost, unpriced = store.rows(_COSTS, named(row.key for row in units))[0]
     if partners := math.fsum(row.partners_usd or 0.0 for row in units):
         cost = (cost or 0.0) + partners
-    return calls, cost
+    return calls, cost, unpriced
 
 
 def _passes(row: UnitRow, status: str | None) -> bool | None:
@@ -249,11 +252,11 @@ def _tail(count: int, n: int) -> float:
 
 
 _COSTS: Final = f"""
-SELECT coalesce(sum(calls), 0)::BIGINT, sum(usd) FROM (
-  SELECT count(*) FILTER (NOT cached AND model IS NOT NULL) AS calls, sum(cost_usd) AS usd
+SELECT coalesce(sum(calls), 0)::BIGINT, sum(usd), sum(unpriced)::BIGINT FROM (
+  SELECT count(*) FILTER (NOT cached AND model IS NOT NULL) AS calls, sum(cost_usd) AS usd, 0 AS unpriced
   FROM judge_calls WHERE {NAMED}
   UNION ALL
-  SELECT 0, sum(cost_usd) FROM latest_turns WHERE {NAMED}
+  SELECT 0, sum(cost_usd), count(*) FILTER (cost_usd IS NULL) FROM latest_turns WHERE {NAMED}
 )
 """
 _WHY: Final = f"""

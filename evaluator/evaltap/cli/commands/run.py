@@ -66,6 +66,9 @@ def _run(options: RunOptions) -> tuple[int, Finished | None]:
                 finished = run_experiment(
                     request, scorer, store, report=shown.report, start=starter_of(options.agent)
                 )
+            if options.judges.budget_usd is not None and (unpriced := finished.outcome.unpriced):
+                told = f"--budget-usd: does not count {counted(unpriced, 'turn')} of unknown cost"
+                say("run", told)
             if options.result is not None:
                 path = write_result(options.result, store, finished)
                 say("run", f"wrote {path}")
