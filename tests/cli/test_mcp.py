@@ -121,6 +121,14 @@ def test_recorded_text_stays_between_marks_that_it_cannot_contain(
             json.loads(found["data"])
 
 
+def test_an_argument_that_a_tool_does_not_have_is_refused(questions: Questions) -> None:
+    ((text, is_error),) = replies(questions, ("find_cases", {"query": "status:failed"}))
+
+    assert is_error
+    assert "find_cases has no argument 'query'" in text
+    assert "filter" in text
+
+
 def test_tools_descriptions_and_instructions_hold_no_recorded_text(questions: Questions) -> None:
     async def listed() -> Any:
         async with Client(server_of(questions)) as client:

@@ -1,14 +1,18 @@
 """A command that runs until it is stopped: in order at the first signal, immediately at the second."""
 
+import _thread
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
+from evaltap.cli.main import main
+from evaltap.evaluator.store.database import Store
 from support.builders.cases import RESPONSE, make_case, make_turn
 
 STUBBORN = r"""
@@ -36,6 +40,21 @@ def test_the_second_signal_ends_what_does_not_heed_the_first(number: signal.Sign
 
     assert process.returncode == -number
     assert ("interrupt again to stop at once" in told) == (number == signal.SIGINT)
+
+
+def test_an_interrupted_query_is_no_fault(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Store(tmp_path / "x.duckdb"):
+        pass
+    endless = "SELECT sum(random()) FROM range(100000000000)"
+
+    timer = threading.Timer(0.5, _thread.interrupt_main)
+    timer.start()
+    code = main(["sql", str(tmp_path / "x.duckdb"), endless])
+    timer.join()
+
+    assert (code, capsys.readouterr().err) == (130, "evaltap sql: interrupted\n")
 
 
 @pytest.mark.slow

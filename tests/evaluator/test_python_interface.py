@@ -126,6 +126,33 @@ def test_an_agent_that_got_worse_raises_with_the_cases_that_fail_now(tmp_path: P
     assert head.outcome.scored == 30
 
 
+def test_an_agent_has_not_passed_that_did_not_run_everywhere_or_crashed_at_its_end() -> None:
+    class Loses:
+        made = 0
+
+        def __enter__(self) -> Any:
+            Loses.made += 1
+            return agent
+
+        def __exit__(self, *_: object) -> None:
+            if Loses.made > 1:
+                raise OSError("it could not be kept")
+
+    def costs(messages: list[dict[str, Any]], turn: Any) -> str:
+        turn.model("m", cost_usd=1.0)
+        return "done"
+
+    cases = [{"input": "hi", "output": "done"} for _ in range(3)]
+    crashed = evaluate(cases, [says_done], agent=Loses)
+    stopped = evaluate(cases, [says_done], agent=costs, budget_usd=1.0, concurrency=1)
+
+    assert (crashed.passed, stopped.passed) == (False, False)
+    assert crashed.outcome
+    assert stopped.outcome
+    assert (crashed.outcome.crashed, stopped.outcome.scored) == (3, 1)
+    assert evaluate(cases, [says_done], agent=agent).passed
+
+
 def test_no_change_and_no_proof_do_not_raise() -> None:
     head, base = compared(agent, agent)
 

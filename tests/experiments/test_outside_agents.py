@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 
 from evaltap.experiments.agents.base import Agent, Unit
-from evaltap.experiments.agents.endpoint import KEY_VARIABLE
+from evaltap.experiments.agents.endpoint import KEY_VARIABLE, pause_after
 from evaltap.experiments.agents.loading import load_agent
 from evaltap.experiments.worker import UnitEnd, Worker, WorkerSettings
 from evaltap.recorder import MemorySink, Recorder
 from evaltap.schemas.errors import InputError
+from support.servers import quiet_http
 from support.servers.agent_endpoint import JSON, serving
+from support.servers.quiet_http import Handler
 
 CALL = {"name": "get_order", "arguments": {"id": "A"}, "result": {"status": "shipped"}}
 USAGE = {"model": "m-1", "input_tokens": 7, "output_tokens": 3, "cost_usd": 0.5}
@@ -248,6 +250,7 @@ def test_an_endpoint_that_is_not_there_is_a_crash(monkeypatch: pytest.MonkeyPatc
          'data: {"choices": []}\r\n\r\ndata: [DONE]\r\n\r\n', {"q": "Hi"}, "Hello."),
         ({"q": "{{message}}"}, "", EVENTS, ": wait\n\ndata: Hel\n\ndata: Hello.\ndata: Bye.\n\n",
          {"q": "Hi"}, "Hello.\nBye."),
+        ({"q": "{{message}}"}, "", "text/plain", "42", {"q": "Hi"}, "42"),
     ],
 )  # fmt: skip
 def test_any_endpoint_is_asked_by_a_template_and_read_by_a_path(
@@ -268,6 +271,40 @@ def test_any_endpoint_is_asked_by_a_template_and_read_by_a_path(
     assert end.reason == ""
     assert bodies == [{"path": "/ask", **sent}]
     assert turn["finalResponse"]["content"] == answer
+
+
+@pytest.mark.parametrize(
+    ("kind", "reply", "promised", "answer"),
+    [
+        ("text/plain; charset=iso-8859-1", "Größe".encode("latin-1"), 0, "Größe"),
+        ("text/plain; charset=klingon", "Größe".encode(), 0, "Größe"),
+        (JSON, b'\xef\xbb\xbf{"answer": "Yes"}', 0, "Yes"),
+        ("text/plain", b"Yes", 9, "broke off its answer after 3 bytes"),
+        (EVENTS, b"data: Yes\n\n", 99, "broke off its answer after 11 bytes"),
+    ],
+)
+def test_a_reply_is_read_whole_and_in_its_charset(
+    kind: str, reply: bytes, promised: int, answer: str
+) -> None:
+    class Endpoint(Handler):
+        def do_POST(self) -> None:
+            self.body()
+            self.send_response(200)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(promised or len(reply)))
+            self.end_headers()
+            self.wfile.write(reply)
+
+    with quiet_http.serving(Endpoint) as url:
+        (end,), (turn,) = run(lambda recorder: load_agent(url, recorder), unit_of("Hi"))
+
+    assert end.state == ("crashed" if promised else "ended")
+    assert answer in (end.reason if promised else turn["finalResponse"]["content"])
+
+
+def test_a_pause_that_is_no_number_is_that_of_the_try() -> None:
+    assert [pause_after(one, 1) for one in ("nan", "soon", None)] == [2.0] * 3
+    assert [pause_after(one, 1) for one in ("7", "-1", "inf")] == [7.0, 0.1, 60.0]
 
 
 def test_an_endpoint_may_report_its_tools() -> None:

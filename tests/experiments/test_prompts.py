@@ -1,6 +1,7 @@
 """Prompts are improved by advice on failed cases, and only what helps on other cases is kept."""
 
 import json
+import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -136,6 +137,18 @@ def test_breaking_the_agent_does_not_raise_the_score(tmp_path: Path) -> None:
     (only,) = found.rounds
     assert only.validation is not None
     assert (only.validation.score, only.accepted) == (0.0, False)
+
+
+def test_prompts_whose_runs_were_interrupted_are_not_judged(sets: tuple[Path, Path]) -> None:
+    def interrupting(_: Mapping[str, str]) -> Callable[[object], str]:
+        def agent(messages: object) -> str:
+            signal.raise_signal(signal.SIGINT)
+            return "DEAR ZOE"
+
+        return agent
+
+    with pytest.raises(KeyboardInterrupt):
+        improve(*sets, [EXACT], prompts=PROMPTS, agent=interrupting, writer=writer(), concurrency=1)
 
 
 @pytest.mark.slow

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from evaltap.evaluator.scoring.contract.context import Services
-from evaltap.evaluator.scoring.contract.judge import JudgeReply, ScriptedJudge
+from evaltap.evaluator.scoring.contract.judge import JudgeReply, JudgeUnavailable, ScriptedJudge
 from evaltap.evaluator.store.database import Store
-from evaltap.experiments import evaluate, run_case
+from evaltap.experiments import Finished, evaluate, run_case
 from evaltap.recorder import Turn
 from evaltap.schemas.errors import InputError
 from support.worlds.running_agents import ANSWER, METRIC, case, write_set
@@ -61,6 +61,7 @@ def test_without_a_store_nothing_is_kept_and_a_closure_is_an_agent(tmp_path: Pat
 
     found = evaluate(path, tmp_path / "metrics.json", agent=lambda messages: "result: 5")
 
+    assert found.outcome.unpriced == 1
     assert found.data()["metrics"][1]["pass_rate"] == 1.0
     assert found.data()["metrics"][0]["pass_rate"] == 0.0
     assert not list(tmp_path.glob("*.duckdb*"))
@@ -102,7 +103,40 @@ def test_one_budget_is_for_the_agent_and_its_judges(tmp_path: Path) -> None:
     assert found.progress.stopped_by == "budget"
     spent = found.progress.spent_usd
     assert spent == pytest.approx(0.5 * found.outcome.scored)
-    assert 2.0 <= spent < 5.0, "neither counts alone"
+    assert spent == pytest.approx(2.0), "both count, and no more runs begin than can run at once"
+
+
+def test_a_run_without_a_verdict_decides_nothing_and_is_judged_when_the_experiment_goes_on(
+    tmp_path: Path,
+) -> None:
+    path = write_set(tmp_path, [case(f"c{number}", f"add {number} 3") for number in range(4)])
+    grade = '{"rubricScores": [{"id": "1", "score": 1, "reason": ""}]}'
+    down: list[JudgeReply | str | Exception] = [JudgeUnavailable("the judge is down")] * 4
+    asked: list[object] = []
+
+    def agent(messages: object) -> str:
+        asked.append(messages)
+        return "result: 5"
+
+    def found(judge: ScriptedJudge, **more: Any) -> Finished:
+        return evaluate(
+            path,
+            [RUBRIC],
+            agent=agent,
+            db=tmp_path / "x.duckdb",
+            until="pass_rate>=0.99",
+            services=Services(judge=lambda _: judge),
+            **more,
+        )
+
+    first = found(ScriptedJudge(down))
+    second = found(ScriptedJudge(lambda _: grade), resume=True)
+
+    assert (first.progress.decision, first.outcome.not_evaluated) == ("open", 4)
+    assert first.outcome.cases[0].runs == 0
+    assert "the judge is down" in first.outcome.cases[0].reasons[0]
+    assert second.outcome.not_evaluated == second.progress.skipped == 0
+    assert (second.outcome.metrics[0].passed, len(asked)) == (4, 4), "the agent is not asked again"
 
 
 def test_what_is_no_agent_is_refused(tmp_path: Path) -> None:
@@ -119,6 +153,26 @@ def test_one_case_comes_back_with_what_the_agent_did() -> None:
     assert turn["finalResponse"]["content"] == "result: 5"
     assert turn["tools"][0]["result"] == 5
     assert done["conversation"] == case("sum", "add 2 3")["conversation"]
+
+
+@pytest.mark.parametrize("when", ["__enter__", "__exit__"])
+def test_an_agent_that_fails_at_its_start_or_end_leaves_a_turn_that_failed(when: str) -> None:
+    class Lost:
+        def __enter__(self) -> Any:
+            return answer
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    def fail(*_: object) -> None:
+        raise OSError("no database")
+
+    setattr(Lost, when, fail)
+
+    *_, last = run_case(Lost, case("sum", "add 2 3"))["actualConversation"]
+
+    assert last["telemetry"]["status"] == "error"
+    assert last["telemetry"]["error"]["message"] == "OSError: no database"
 
 
 TEST = """

@@ -17,7 +17,7 @@ from evaltap.evaluator.store.database import Store
 from evaltap.experiments.pseudonyms import Inventions
 from evaltap.schemas.files.documents import read_result
 from support.builders.commands import Evaltap
-from support.worlds.running_agents import case, write_set
+from support.worlds.running_agents import ANSWER, case, write_set
 
 EXAMPLES = Path(__file__).parents[1] / "data/trpc-examples"
 
@@ -39,6 +39,12 @@ def run(evaltap: Evaltap, agent: str = "agents:answer", *more: str) -> tuple[int
 def calls() -> int:
     """Return how often the agent was called."""
     return len(Path("calls.txt").read_text().splitlines()) if Path("calls.txt").exists() else 0
+
+
+def statuses() -> list[str]:
+    """Return what the store says of each case and metric."""
+    with Store("x.duckdb") as store:
+        return store.column("SELECT status FROM latest_scores ORDER BY 1")
 
 
 @pytest.mark.slow
@@ -104,16 +110,66 @@ def test_what_an_agent_does_wrong_is_one_crashed_run_with_its_reason(
     assert reason in by_id["sum"]["reasons"][0]
     assert (by_id["sum"]["passed"], by_id["product"]["passed"]) == (0, 1)
     assert [one["pass_rate"] for one in found["metrics"]] == [0.5, 0.5], "a crash has not passed"
+    assert statuses() == ["crashed"] * 2 + ["passed"] * 2, "nor for `report` and `compare`"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("when", ["start", "end"])
 def test_an_agent_that_does_not_start_or_end_holds_up_nobody(evaltap: Evaltap, when: str) -> None:
-    code, found, _ = run(evaltap, f"agents:WillNot{when.title()}", "--turn-seconds", "1")
+    code, found, _ = run(
+        evaltap, f"agents:WillNot{when.title()}", "--turn-seconds", "1", "--result", "r.json"
+    )
 
     assert code == 1
     assert found["units"]["crashed"] == 2
     assert f"did not {when} within 1 s" in found["cases"][0]["reasons"][0]
+    assert statuses() == ["crashed"] * 4
+    written = read_result(Path("r.json"))
+    assert [one.final_eval_status for one in written.eval_case_results] == ["failed"] * 2
+
+
+INTERRUPTS = """
+import contextlib, os, signal
+
+def answer(messages):
+    if messages[-1]["content"].startswith("mul"):
+        os.kill(os.getppid(), signal.SIGINT)
+    return "result: 5"
+
+class Loses:
+    made = 0
+
+    def __enter__(self):
+        Loses.made += 1
+        return lambda messages: "result: 5"
+
+    def __exit__(self, *_):
+        if Loses.made > 1:
+            raise OSError("could not be kept")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("agent", "code", "said"),
+    [("answer", 3, " runs (interrupted)"), ("Loses", 1, "OSError: could not be kept")],
+)
+def test_a_gate_does_not_pass_an_agent_that_did_not_run_to_its_end(
+    evaltap: Evaltap, agent: str, code: int, said: str
+) -> None:
+    cases = [case("first", "mul 1 5"), *(case(f"c{number}", "add 2 3") for number in range(12))]
+    for one in cases:
+        del one["sessionInput"]  # of which `run` needs none either
+    write_set(Path(), cases)
+    Path("interrupts.py").write_text(INTERRUPTS)
+    dimension = {"name": "right", "threshold": 1, "metrics": [ANSWER]}
+    Path("gate.json").write_text(json.dumps({"dimensions": [dimension]}))
+
+    ended, out, told = evaltap("gate", "math.evalset.json", "--gate", "gate.json",
+                               "--concurrency", "1", "--agent", f"interrupts:{agent}")  # fmt: skip
+
+    assert ended == code
+    assert said in out + told
 
 
 def test_two_answers_are_none(evaltap: Evaltap) -> None:

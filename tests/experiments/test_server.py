@@ -25,6 +25,7 @@ from evaltap.schemas.formats.case import EvalSet
 from support.builders.served_agents import (
     CASE,
     TOKEN,
+    TURN,
     Served,
     conversation,
 )
@@ -212,12 +213,14 @@ def test_a_run_that_waits_can_be_cancelled_and_too_many_are_refused(
 
 
 def test_a_run_that_takes_too_long_is_cancelled() -> None:
-    agent = Slow(first=0)
+    agent, body = Slow(first=0), {"setId": "golden"}
     with TestClient(Served(agent, run_seconds=0.05).app, "http://127.0.0.1:8080") as client:
-        found = client.post("/evaluation/runs", headers=AUTHORIZED, json={"setId": "golden"})
+        found = client.post("/evaluation/runs", headers=AUTHORIZED, json=body)
+        place = client.post("/evaluation/runs", headers=BACKGROUND, json=body).headers["location"]
+        events = client.get(f"{place}/events", headers=AUTHORIZED).text
 
     assert (found.status_code, found.json()) == (504, {"error": "evaluation timed out"})
-    assert agent.cancelled.wait(10)
+    assert '"state":"failed","error":"evaluation timed out"' in events
 
 
 def test_a_client_that_leaves_takes_its_run_with_it_and_the_end_of_the_server_ends_runs() -> None:
@@ -348,6 +351,48 @@ def test_the_web_tab_of_google_adk_reads_every_answer(client: TestClient) -> Non
     got("/eval_sets/golden/evals/ship", "DELETE")
 
 
+MOCK = {"actual": [{"name": "get_order", "result": 1}]}
+PLAN = {"startingPrompt": "Hi", "conversationPlan": "Ask.", "maxAllowedInvocations": 3}
+
+
+@pytest.mark.parametrize(
+    ("more", "edit", "edited"),
+    [
+        (
+            {"conversation": [{**TURN, "toolMock": MOCK}, {**TURN, "invocationId": "2"}]},
+            lambda case: case["conversation"][0]["finalResponse"]["parts"][0].update(text="Lost."),
+            lambda case: case["conversation"][0]["finalResponse"].update(content="Lost."),
+        ),
+        (
+            {"conversation": [], "conversationScenario": PLAN},
+            lambda case: case["conversationScenario"].update(conversationPlan="Insist."),
+            lambda case: case["conversationScenario"].update(conversationPlan="Insist."),
+        ),
+    ],
+)
+def test_an_edit_with_google_adk_keeps_what_its_form_does_not_carry(
+    client: TestClient, more: Any, edit: Any, edited: Any
+) -> None:
+    path, adk = "/evaluation/sets/golden/cases", "/dev/apps/app/eval-sets/golden/eval-cases/full"
+    kept = {"toolMock": MOCK, "contextMessages": [{"role": "system", "content": "Be kind."}]}
+    given = {**CASE, "evalId": "full", **kept, **more}
+    before = client.post(path, headers=AUTHORIZED, json={"case": given}).json()["case"]
+    case = client.get(adk, headers=AUTHORIZED).json()
+
+    for change in (lambda _: None, edit):
+        change(case)
+        assert client.put(adk, headers=AUTHORIZED, json=case).status_code == 200
+        found = client.get(f"{path}/full", headers=AUTHORIZED).json()["case"]
+        assert (found == before) is (change is not edit)
+
+    edited(before)
+    assert found == before
+
+
+RUN = "/dev/apps/app/eval-sets/golden/run"
+ROUGE = {"metricName": "response_match_score", "threshold": 0.5}
+
+
 @pytest.mark.parametrize(
     ("method", "path", "body", "status"),
     [
@@ -356,9 +401,12 @@ def test_the_web_tab_of_google_adk_reads_every_answer(client: TestClient) -> Non
         ("GET", "/dev/apps/app/eval-results/none", None, 404),
         ("POST", "/dev/apps/app/eval-sets", {}, 400),
         ("POST", "/dev/apps/app/eval-sets", {"eval_set": {"eval_set_id": "golden"}}, 400),
-        ("POST", "/dev/apps/app/eval-sets/golden/run", [], 400),
-        ("POST", "/dev/apps/app/eval-sets/golden/run", {"eval_metrics": [1]}, 400),
-        ("POST", "/dev/apps/app/eval-sets/golden/run", {"eval_case_ids": ["none"]}, 400),
+        ("POST", RUN, [], 400),
+        ("POST", RUN, {"eval_metrics": [1]}, 400),
+        ("POST", RUN, {"eval_case_ids": ["none"]}, 400),
+        ("POST", RUN, {"eval_case_ids": "ship"}, 400),
+        ("POST", RUN, {"eval_metrics": [ROUGE, ROUGE]}, 400),
+        ("POST", RUN, {"eval_metrics": [{**ROUGE, "criterion": "x"}]}, 400),
         ("PUT", "/dev/apps/app/eval_sets/golden/evals/ship", {"evalId": "other"}, 400),
         ("PUT", "/dev/apps/app/eval_sets/golden/evals/ship", {"conversation": [1]}, 400),
         ("POST", "/dev/apps/app/eval-sets/golden/add-session", {}, 501),
@@ -517,6 +565,23 @@ def test_a_turn_of_the_agent_itself(change: dict[str, Any], status: int) -> None
             "tool",
             "assistant",
         ]
+
+
+def test_a_turn_without_a_final_response_keeps_the_results_of_its_tools() -> None:
+    def agent(call: AgentCall) -> dict[str, Any]:
+        return {"tools": [{"id": "t", "name": "count", "arguments": {}, "result": 1}]}
+
+    app = create_app(
+        AgentEvaluator("app", agent),
+        ServerStores(),
+        Entrance(Site("127.0.0.1", 8080)),
+        more=lambda _: agent_routes("app", agent),
+    )
+    with TestClient(app, "http://127.0.0.1:8080") as client:
+        found = client.post("/trpc-agent/v1/apps/app/runs", json=TURN_REQUEST).json()
+
+    assert found["status"] == "completed", found
+    assert [one["role"] for one in found["messages"]] == ["user", "assistant", "tool"]
 
 
 def test_a_remote_turn_that_hangs_fails_in_time() -> None:

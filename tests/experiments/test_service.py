@@ -27,7 +27,7 @@ from evaltap.experiments.service import (
 from evaltap.experiments.stores import NotFoundError, Stores, memory_stores
 from evaltap.recorder.answering import TOOL_ANSWERS
 from evaltap.schemas.errors import ConfigurationError, InputError
-from evaltap.schemas.formats.case import Invocation
+from evaltap.schemas.formats.case import EvalCase, EvalSet, Invocation
 from evaltap.schemas.formats.result import EvalCaseResult
 from support.builders.cases import EXACT
 
@@ -118,14 +118,18 @@ def test_options_of_a_call_are_checked_before_the_agent_runs(
     assert not asked
 
 
-def test_an_unknown_metric_or_set_is_told_before_the_agent_runs() -> None:
+def test_an_unknown_metric_or_set_and_a_repeated_case_are_told_before_the_agent_runs() -> None:
     asked: list[AgentCall] = []
     stores = stored(case("c", turn("hi")), metrics=[{"metricName": "nobody"}])
+    twice = [EvalCase(eval_id="c"), EvalCase(eval_id="c")]
+    stores.sets.put("app", EvalSet(eval_set_id="twice", eval_cases=twice))
 
     with pytest.raises(UnknownEvaluatorError):
         AgentEvaluator("app", asked.append, stores=stores).evaluate("set")
     with pytest.raises(NotFoundError):
         AgentEvaluator("app", asked.append, stores=stores).evaluate("other")
+    with pytest.raises(InputError, match="case 'c' occurs a second time"):
+        AgentEvaluator("app", asked.append, stores=stores).evaluate("twice")
     assert not asked
 
 
@@ -227,19 +231,34 @@ def test_cases_run_at_once_and_keep_their_order() -> None:
     assert [one.eval_id for one in found.eval_cases] == ["c", "a", "b"]
 
 
-def test_runs_happen_at_once() -> None:
-    together = threading.Barrier(2, timeout=20)
+def test_runs_happen_at_once_and_keep_their_order() -> None:
+    together, sessions = threading.Barrier(2, timeout=20), iter(("first", "second"))
+    later = threading.Event()
 
     def agent(call: AgentCall) -> str:
         together.wait()
+        if call.session_id == "first":
+            later.wait(20)
         return call.text
 
     stores = stored(case("c", turn("hi", "hi")))
-    found = AgentEvaluator("app", agent, stores=stores, num_runs=2, parallel_runs=True)
+    callbacks = Callbacks()
+    callbacks.add("order", after_evaluate_set=lambda _: later.set())
+    found = AgentEvaluator(
+        "app",
+        agent,
+        stores=stores,
+        num_runs=2,
+        parallel_runs=True,
+        run_details=True,
+        callbacks=callbacks,
+        session_id=lambda: next(sessions),
+    )
 
     result = found.evaluate("set").eval_cases[0]
 
     assert [one.run_id for one in result.eval_case_results] == [1, 2]
+    assert [one.run_id for one in result.run_details] == [1, 2], "the second ended first"
 
 
 def test_declared_mocks_answer_the_tools_of_their_side_and_a_miss_fails_the_case() -> None:

@@ -261,6 +261,21 @@ def test_what_many_threads_add_is_all_there(stores: Stores) -> None:
     assert stores.results.list("app") == ["same"]
 
 
+def test_two_servers_on_one_folder_lose_nothing(tmp_path: Path) -> None:
+    both = [file_stores(tmp_path), file_stores(tmp_path)]
+    both[0].sets.create("app", "s")
+
+    def add(number: int) -> None:
+        both[number % 2].sets.add_case("app", "s", {"evalId": str(number)})
+        both[number % 2].metrics.add("app", "s", {"metricName": str(number)})
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(add, range(40)))
+
+    assert len(both[0].sets.get("app", "s").eval_cases) == 40
+    assert len(both[0].metrics.list("app", "s")) == 40
+
+
 def test_two_openings_of_a_database_see_each_other(database: str) -> None:
     first, second = stores_at(database), stores_at(database)
 

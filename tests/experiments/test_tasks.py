@@ -105,6 +105,45 @@ def test_the_three_tasks_run_from_the_command_line(evaltap: Evaltap) -> None:
     assert "summary: without complete_and_true: judge not configured: no model" in said
 
 
+COSTS = """
+import os, signal
+
+def costs(messages, turn):
+    turn.model("m", cost_usd=1.0)
+    return "Nothing."
+
+def silent(messages):
+    return "Nothing."
+
+def interrupts(messages):
+    os.kill(os.getppid(), signal.SIGINT)
+    return "Nothing."
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("agent", "more", "spent", "told"),
+    [
+        ("costs", ["--budget-usd", "0.5"], [1.0, None], "agent's tools run for real"),
+        ("silent", ["--budget-usd", "0.5"], [None] * 2, "does not count 1 turn of unknown cost"),
+        ("interrupts", [], [None], "evaltap run: not run: graph"),
+    ],
+)
+def test_tasks_share_a_budget_and_an_interruption(
+    evaltap: Evaltap, agent: str, more: list[str], spent: list[float | None], told: str
+) -> None:
+    Path("costly.py").write_text(COSTS)
+    code, found, said = run(
+        evaltap, "--tasks", "summary,graph", "--file-graph", "graph.jsonl",
+        "--file-summary", "summary.jsonl", "--agent", f"costly:{agent}", *more,
+    )  # fmt: skip
+
+    assert code in (1, 3)
+    assert [one["cost_usd"] for one in found] == spent
+    assert told in said
+
+
 def test_goldens_of_deepeval_are_rows(evaltap: Evaltap) -> None:
     golden = {
         "input": QUESTION["question"],

@@ -146,6 +146,27 @@ def test_a_spent_budget_leaves_the_rest_for_another_run(
         assert len(server.requests) == 6
 
 
+@pytest.mark.slow
+def test_an_agent_of_which_some_runs_were_not_judged_has_not_passed(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("bot.py").write_text("def answer(messages):\n    return 'It is shipped.'\n")
+    command = ["run", "c.jsonl", "--agent", "bot:answer", "--metrics", "m.json", "--db", "x.duckdb"]
+    with judge_server(lambda _: verdict(1)) as server:
+        write_metrics(baseURL=server.url, apiKey="k")
+        codes = [
+            main([*command, "--mocks", "off", "--budget-calls", "3", "--judge-cache", "off", *more])
+            for more in (["--concurrency", "1"], ["--resume"])
+        ]
+
+    first, second = capsys.readouterr().out.split("runs scored")[:2]
+    assert codes == [3, 0]
+    assert "(1 of 1 run, " in first
+    assert "1 run not evaluated" in first
+    assert "0/0 passed, 1 not evaluated: llm_rubric_response: budget spent" in first
+    assert "(2 of 2 runs, " in second
+
+
 def test_landed_turns_that_were_paid_for_are_not_paid_for_again(folder: Path) -> None:
     cases = [make_case("s", [make_turn(f"t-{place}")]) for place in (1, 2)]
     write_log(Path("log.db"), make_records(cases))

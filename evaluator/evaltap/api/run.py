@@ -113,11 +113,13 @@ class Run:
     """The scores as a side of a comparison."""
     outcome: Outcome | None = None
     """Of a run of an agent: repeats, flaky cases, costs."""
+    is_whole: bool = True
+    """Whether no run of an agent is missing or invalid."""
 
     @property
     def passed(self) -> bool:
-        """Whether every case passed every metric."""
-        return exit_code(self.summary) == 0
+        """Whether every case passed every metric, and none is missing."""
+        return self.is_whole and exit_code(self.summary) == 0
 
     def scores(self) -> Table:
         """Return a row for each case, trial and metric."""
@@ -199,10 +201,16 @@ def evaluate(
         if len(paths) > 1:
             raise InputError("cases: an agent runs on the cases of one file; give one")
         found = run_agent(paths[0], scorer, agent=agent, db=store, **options)
+        if not found.outcome.scored + found.outcome.crashed:
+            reasons = dict.fromkeys(why for case in found.outcome.cases for why in case.reasons)
+            raise InputError(
+                f"no run was scored: {'; '.join(reasons) or found.progress.stopped_by}"
+            )
         units = read_units(store, found.plan.experiment_id).values()
         name = found.plan.version or found.plan.experiment_id
         with restricted(store, Choice(), [unit.key for unit in units]):
-            return run_of(store, name, outcome=found.outcome)
+            made = run_of(store, name, outcome=found.outcome)
+        return replace(made, is_whole=found.is_whole)
 
 
 def _scored(paths: Sequence[Path], scorer: CaseScorer, store: Store) -> Run:

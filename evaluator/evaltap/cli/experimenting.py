@@ -179,8 +179,12 @@ class ProgressLines:
 
 
 def verdict_of(done: UnitDone) -> str:
-    """Return passed, failed, crashed, invalid or forked: a unit passes if all metrics with a verdict do."""
+    """Return passed, failed, crashed, invalid, forked or not evaluated: a unit passes if all metrics with a
+    verdict do.
+    """
     if done.row.state in ("crashed", "invalid", "forked"):
         return done.row.state
     statuses = set(done.verdicts.values())
-    return "passed" if "passed" in statuses and not statuses & {"failed", "crashed"} else "failed"
+    if statuses & {"failed", "crashed"}:
+        return "failed"
+    return "passed" if "passed" in statuses else "not evaluated"

@@ -335,6 +335,9 @@ def _run_command(arguments: Sequence[str], command: str) -> int:
         )
         return 2
     except Exception as error:
+        if str(error) == "Query interrupted":  # DuckDB's name for KeyboardInterrupt
+            say(command, "interrupted")
+            return 130
         # Recognised by module name: most commands load neither library.
         trouble = _kafka_trouble(error) or _store_trouble(error)
         if trouble is None:

@@ -30,10 +30,10 @@ SHOWN = 3
 _NOT_GIVEN = Path()
 
 
-def run_tasks(options: RunOptions, run: Callable[[RunOptions], int]) -> int:
-    """Run each task as a set of its own; return the worst exit code.
+def run_tasks(options: RunOptions, run: Callable[[RunOptions], tuple[int, Finished | None]]) -> int:
+    """Run each task as a set of its own, until one is interrupted; return the worst exit code.
 
-    All sources are read before the first call.
+    All sources are read before the first call.  What one has spent is not there for the next.
     """
     _check(options)
     given = options.tasks
@@ -53,7 +53,17 @@ def run_tasks(options: RunOptions, run: Callable[[RunOptions], int]) -> int:
         for name, task in tasks.items():
             if not options.json and len(tasks) > 1:
                 print(f"{name}:")
-            codes.append(run(_as_set(options, name, task, made[name], Path(folder))))
+            code, found = run(_as_set(options, name, task, made[name], Path(folder)))
+            codes.append(code)
+            if found is None:
+                continue
+            if found.progress.stopped_by == "interrupted":
+                break
+            if (budget := options.judges.budget_usd) is not None:
+                left = max(0.0, budget - found.progress.spent_usd)
+                options = replace(options, judges=replace(options.judges, budget_usd=left))
+    if rest := [*tasks][len(codes) :]:
+        say("run", f"not run: {', '.join(rest)}")
     return next((code for code in (1, 3) if code in codes), 0)
 
 

@@ -16,6 +16,7 @@ from evaltap.experiments.tool_calls import MockChoice
 from evaltap.experiments.units import UnitRow, read_units
 from evaltap.schemas.files.documents import iter_cases
 from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.text import counted
 
 _GIVEN = ("conversation", "rubrics", "sessionInput")
 
@@ -27,7 +28,7 @@ class AnsweredCases:
     cases: tuple[CaseData, ...]
     """A case for each run; one that crashed has a turn that failed."""
     invalid: tuple[str, ...]
-    """Runs without evidence, with their reasons."""
+    """Runs without evidence, with their reasons, and those that were not made."""
 
 
 def answered_cases(
@@ -43,13 +44,16 @@ def answered_cases(
         units = read_units(store, finished.plan.experiment_id)
         rows = sorted(units.values(), key=_order(given))
         landed = recorded_units(store, rows)
+    invalid = [f"{row.eval_id}: {row.reason}" for row in rows if row.state == "invalid"]
+    if missing := finished.progress.planned - len(rows):
+        invalid.append(f"{counted(missing, 'run')} ({finished.progress.stopped_by})")
     return AnsweredCases(
         tuple(
             _case(row, originals[row.eval_id], landed, given.name)
             for row in rows
             if row.state != "invalid"
         ),
-        tuple(f"{row.eval_id}: {row.reason}" for row in rows if row.state == "invalid"),
+        tuple(invalid),
     )
 
 
@@ -70,6 +74,7 @@ def _case(
         "evalSetId": name,
         "evalId": row.eval_id,
         "evalMode": "trace",
+        "sessionInput": {},
         **kept,
         "actualConversation": turns,
     }

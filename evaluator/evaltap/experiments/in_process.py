@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from evaltap.evaluator.cases.turn import run_failure
 from evaltap.experiments.agents.base import Abilities, Agent, Unit
 from evaltap.experiments.agents.loading import agent_of, load_agent
 from evaltap.experiments.mocks.catalogue import catalogue
@@ -16,7 +17,13 @@ from evaltap.experiments.plan import CaseSet, Plan, read_case, refuse
 from evaltap.experiments.process import AgentEnd
 from evaltap.experiments.pseudonyms import Inventions, restoring
 from evaltap.experiments.tool_calls import MockChoice
-from evaltap.experiments.worker import UnitEnd, Worker, WorkerSettings, recorder_of
+from evaltap.experiments.worker import (
+    UnitEnd,
+    Worker,
+    WorkerSettings,
+    record_crash,
+    recorder_of,
+)
 from evaltap.recorder import MemorySink, Recorder
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.formats.case import CaseData
@@ -148,6 +155,10 @@ def run_case(
             partners.close()
 
     end = asyncio.run(ran())
+    recorder.flush(10.0)
+    done = [turn for one in sink.cases for turn in one["actualConversation"]]
+    if end.state == "crashed" and not any(map(run_failure, done)):
+        record_crash(recorder, unit, end.reason, len(done))
     recorder.close(10.0)
     if end.state in ("missed", "invalid"):
         raise InputError(f"{given.eval_id}: {end.reason}")

@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -33,13 +33,15 @@ from evaltap.experiments.units import (
     append_units,
     drop_attempts,
     drop_last_turns,
+    drop_unjudged,
     judged_usd,
     landed_turns,
     read_units,
     row_of,
     verdicts_of,
 )
-from evaltap.experiments.worker import UnitEnd
+from evaltap.experiments.worker import UnitEnd, WorkerSettings, config_for, record_crash
+from evaltap.recorder import Recorder
 
 POLL_SECONDS: Final = 0.02
 SCORE_EVERY_SECONDS: Final = 0.2
@@ -105,6 +107,8 @@ class _Ended:
     unit: Unit
     end: UnitEnd
     at: float
+    told: bool = False
+    """Whether its crash was recorded here."""
 
     @property
     def patience(self) -> float:
@@ -157,6 +161,7 @@ class Experiment:
         self._attempts: dict[tuple[str, int], int] = {}
         self._stopping = False
         self._scored_at = 0.0
+        self._crashes: Recorder | None = None
         self.progress = Progress()
 
     def stop(self) -> None:
@@ -190,12 +195,16 @@ class Experiment:
                     process.finish()
         finally:
             process.close()
+            if self._crashes is not None:
+                self._crashes.close()
         return self.progress
 
     # -- what is to be done --
 
     def _take_up(self) -> dict[tuple[str, int], UnitRow]:
-        """Return the trials that are done; settle those that an earlier start left half done."""
+        """Return the trials that are done; settle those that an earlier start left half done, or without the
+        verdict of a metric.
+        """
         found = read_units(self._store, self._plan.experiment_id)
         cases = {one.eval_id for one in self._plan.cases.cases}
         open_ = [
@@ -213,13 +222,19 @@ class Experiment:
                 self._attempts[row.eval_id, row.trial] = row.attempt
                 del found[row.eval_id, row.trial]
         drop_attempts(self._store, lost)
+        scored = {row.key: row for row in found.values() if row.state == "scored"}
+        drop_unjudged(self._store, scored, self._digests)
+        for key, verdicts in verdicts_of(self._store, scored, self._digests).items():
+            if len(verdicts) < len(self._digests):
+                self._is_recorded(scored[key])
         for row in found.values():
             if row.state == "invalid":
                 self._attempts[row.eval_id, row.trial] = row.attempt
         done = {name: row for name, row in found.items() if row.state != "invalid"}
         self.progress.planned = len(cases) * self._plan.runs
         self.progress.skipped = sum(
-            trial <= self._plan.runs and eval_id in cases for eval_id, trial in done
+            row.trial <= self._plan.runs and row.eval_id in cases and row.key not in self._ready
+            for row in done.values()
         )
         return done
 
@@ -243,7 +258,7 @@ class Experiment:
                     return
 
     def _decided(self, rounds: int) -> Decision:
-        """Return what the whole rounds so far say; a unit passes if all its metrics do."""
+        """Return what the whole rounds so far say; a unit passes if all metrics with a verdict do."""
         assert self._settings.until is not None  # asked only with a target
         passed, units = self._store.rows(
             _PASSED, {"id": self._plan.experiment_id, "digests": self._digests, "rounds": rounds}
@@ -259,12 +274,14 @@ class Experiment:
             self._stopping, self.progress.stopped_by = True, "budget"
         if self._stopping:
             self._waiting.clear()
-        # What has ended and is not scored yet may still cost something.
-        unscored = 0 if budget is None else len(self._ended) + len(self._ready)
+        most = 1 if self._alone else AHEAD * self._settings.concurrency
+        unscored = 0
+        if budget is not None:  # nothing waits that could not be called back once it is spent
+            most = min(most, self._settings.concurrency)
+            unscored = len(self._ended) + len(self._ready)  # which may still cost something
         begun: list[Unit] = []
         while self._waiting and not process.has_ended:
-            running = len(process.running) + len(begun) + unscored
-            if running >= (1 if self._alone else AHEAD * self._settings.concurrency):
+            if len(process.running) + len(begun) + unscored >= most:
                 break
             begun.append(self._waiting.popleft())
         append_units(self._store, [row_of(self._plan, unit, "begun") for unit in begun])
@@ -289,8 +306,11 @@ class Experiment:
         self.progress.agent_calls += len(lost)
         if len(lost) == 1:
             self._alone.discard((lost[0].eval_id, lost[0].trial))
-            reason = f"the agent's process {how}"
-            self._settle(row_of(self._plan, lost[0], "crashed", reason=reason))
+            end = UnitEnd(
+                lost[0].run, lost[0].eval_id, "crashed", f"the agent's process {how}", 0, None
+            )
+            key = row_of(self._plan, lost[0], "begun").key
+            self._ended[key] = _Ended(lost[0], end, time.monotonic())
         else:
             self._alone.update((unit.eval_id, unit.trial) for unit in lost)
             for unit in reversed(lost):
@@ -318,6 +338,9 @@ class Experiment:
             wanted, arrived = ended.end.turns, turns.whole + turns.failed
             if arrived < wanted and now - ended.at < ended.patience:
                 continue
+            if ended.end.state == "crashed" and not (turns.failed or ended.told):
+                self._ended[key] = self._recorded_crash(ended, arrived)
+                continue
             del self._ended[key]
             row = self._arrived(ended, arrived, wanted)
             self.progress.spent_usd += ended.end.partners_usd + (turns.cost_usd or 0.0)
@@ -331,6 +354,15 @@ class Experiment:
         append_units(self._store, [row for row in rows if row.state == "ran"], expected)
         for row in rows:
             self._take(row)
+
+    def _recorded_crash(self, ended: _Ended, arrived: int) -> _Ended:
+        """Record the crash of a unit of which no turn failed."""
+        if self._crashes is None:
+            settings = WorkerSettings(log=str(self._log.absolute()), version=self._plan.version)
+            self._crashes = Recorder(config=config_for(settings))
+        record_crash(self._crashes, ended.unit, ended.end.reason, arrived)
+        end = replace(ended.end, turns=arrived + 1)
+        return _Ended(ended.unit, end, time.monotonic(), told=True)
 
     def _take(self, row: UnitRow) -> None:
         """Go on with a unit whose turns have arrived."""
@@ -426,7 +458,8 @@ _PASSED: Final = """
 SELECT count(*) FILTER (u.state = 'scored' AND s.passed), count(*) FROM latest_units u
 LEFT JOIN (
   SELECT app_name, eval_set_id, eval_id, bool_and(status = 'passed') AS passed FROM latest_scores
-  WHERE metric_digest IN $digests::VARCHAR[] GROUP BY ALL
+  WHERE metric_digest IN $digests::VARCHAR[] AND status IN ('passed', 'failed', 'crashed') GROUP BY ALL
 ) s USING (app_name, eval_set_id, eval_id)
-WHERE u.experiment_id = $id AND u.trial <= $rounds AND u.state IN ('scored', 'crashed')
+WHERE u.experiment_id = $id AND u.trial <= $rounds
+  AND (u.state = 'crashed' OR (u.state = 'scored' AND s.passed IS NOT NULL))
 """

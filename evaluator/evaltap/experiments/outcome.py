@@ -1,7 +1,7 @@
 """What an experiment found: rates with intervals over cases as clusters, repeats, flaky cases, what it cost.
 
 A crashed unit has not passed any metric.  An invalid one is no evidence about the agent: it enters no rate
-and is counted beside it."""
+and is counted beside it, as is one to which a metric has given no verdict."""
 
 import math
 from collections import Counter, defaultdict
@@ -18,7 +18,7 @@ from evaltap.evaluator.analysis.stats.rate import (
 )
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.experiments.mocks.drift import totals
-from evaltap.experiments.units import NAMED, UnitRow, named, read_units, verdicts_of
+from evaltap.experiments.units import NAMED, UNJUDGED, UnitRow, named, read_units, verdicts_of
 
 RARE: Final = 0.05
 """A case is flaky if it fails, and passes, more often than this, each at the 5 % level."""
@@ -32,6 +32,8 @@ class MetricOutcome:
     rate: Rate | None
     """The share of trials that passed; its interval knows that trials of one case resemble each other."""
     passed: int
+    not_evaluated: int
+    """Trials that the metric gave no verdict."""
     pass_at: Mapping[int, Rate]
     """By k: the chance that at least one of k trials of a case passes, as a mean over cases."""
     pass_hat: Mapping[int, Rate]
@@ -46,6 +48,7 @@ class MetricOutcome:
             "metric": self.metric,
             "n": 0 if self.rate is None else self.rate.n,
             "passed": self.passed,
+            "not_evaluated": self.not_evaluated,
             "pass_rate": None if self.rate is None else self.rate.value,
             "pass_rate_unit": "trials",
             "interval": interval,
@@ -67,8 +70,10 @@ class CaseOutcome:
     passed: int
     crashed: int
     invalid: int
+    not_evaluated: int
+    """Trials that a metric gave no verdict."""
     reasons: tuple[str, ...]
-    """Why trials crashed or are invalid, each once."""
+    """Why trials crashed, are invalid or were not evaluated, each once."""
     failed_set: str | None
     """The eval set in which the first trial that did not pass is stored; None if all passed."""
     ended_by: Mapping[str, int] = field(default_factory=dict)
@@ -77,7 +82,7 @@ class CaseOutcome:
     @property
     def has_problem(self) -> bool:
         """Whether a trial did not pass, or is no evidence."""
-        return self.passed < self.runs or self.invalid > 0
+        return self.passed < self.runs or self.invalid + self.not_evaluated > 0
 
     @property
     def flaky(self) -> bool:
@@ -93,6 +98,7 @@ class CaseOutcome:
             "passed": self.passed,
             "crashed": self.crashed,
             "invalid": self.invalid,
+            "not_evaluated": self.not_evaluated,
             "flaky": bool(self.runs) and self.flaky,
             "reasons": list(self.reasons),
             "failed_set": self.failed_set,
@@ -114,6 +120,8 @@ class Outcome:
     """Of agent, judges, simulated users and agents of expected turns; None if nothing is known."""
     mocks: Mapping[str, Any] = field(default_factory=dict)
     """What tools were asked: hits, misses, unused calls, and by tool."""
+    unpriced: int = 0
+    """Turns of the agent whose cost is not known."""
 
     @property
     def ended_by(self) -> Mapping[str, int]:
@@ -129,6 +137,11 @@ class Outcome:
         return any(one.passed < one.runs for one in self.cases)
 
     @property
+    def not_evaluated(self) -> int:
+        """Scored units that a metric gave no verdict."""
+        return sum(one.not_evaluated for one in self.cases)
+
+    @property
     def invalid_share(self) -> float:
         """The share of invalid units."""
         return self.invalid / max(1, self.scored + self.crashed + self.invalid)
@@ -140,31 +153,34 @@ def read_outcome(
     """Read the outcome; `metrics` are digests by name, `order` the eval ids in set order."""
     units = [row for row in read_units(store, experiment_id).values() if row.eval_id in order]
     settled = [row for row in units if row.state in ("scored", "crashed")]
-    verdicts = verdicts_of(store, [row.key for row in settled], [*metrics.values()])
+    given = named(row.key for row in settled) | {"digests": [*metrics.values()]}
+    verdicts = verdicts_of(store, [row.key for row in settled], given["digests"])
     by_metric = {
         name: {row: _passes(row, verdicts[row.key].get(name)) for row in settled}
         for name in metrics
     }
-    calls, cost = _costs(store, units)
+    why = {(*key,): reasons for *key, reasons in store.rows(_WHY, given)}
+    calls, cost, unpriced = _costs(store, units)
     states = Counter(row.state for row in units)
     return Outcome(
         tuple(_metric(name, given) for name, given in by_metric.items()),
-        tuple(_case(eval_id, units, by_metric) for eval_id in order),
+        tuple(_case(eval_id, units, by_metric, why) for eval_id in order),
         states["scored"],
         states["crashed"],
         states["invalid"],
         calls,
         cost,
         totals(row.answers for row in units),
+        unpriced,
     )
 
 
-def _costs(store: StoreReader, units: Sequence[UnitRow]) -> tuple[int, float | None]:
-    """Return the number of model calls, and the cost with that of simulated users."""
-    calls, cost = store.rows(_COSTS, named(row.key for row in units))[0]
+def _costs(store: StoreReader, units: Sequence[UnitRow]) -> tuple[int, float | None, int]:
+    """Return the number of judge calls, the cost with that of simulated users, and the turns without one."""
+    calls, cost, unpriced = store.rows(_COSTS, named(row.key for row in units))[0]
     if partners := math.fsum(row.partners_usd or 0.0 for row in units):
         cost = (cost or 0.0) + partners
-    return calls, cost
+    return calls, cost, unpriced
 
 
 def _passes(row: UnitRow, status: str | None) -> bool | None:
@@ -193,20 +209,25 @@ def _metric(name: str, given: Mapping[UnitRow, bool | None]) -> MetricOutcome:
             hat[k] = one
         plain[k] = math.fsum(pass_hat_k(n, c, k) for n, c in enough) / len(enough)
     total = sum(map(sum, trials.values()))
-    return MetricOutcome(name, found.rate if found else None, total, at, hat, plain)
+    lacking = sum(one is None for one in given.values())
+    return MetricOutcome(name, found.rate if found else None, total, lacking, at, hat, plain)
 
 
 def _case(
-    eval_id: str, units: Sequence[UnitRow], by_metric: Mapping[str, Mapping[UnitRow, bool | None]]
+    eval_id: str,
+    units: Sequence[UnitRow],
+    by_metric: Mapping[str, Mapping[UnitRow, bool | None]],
+    why: Mapping[tuple[str, ...], Sequence[str]],
 ) -> CaseOutcome:
     own = sorted((row for row in units if row.eval_id == eval_id), key=lambda row: row.trial)
     states = Counter(row.state for row in own)
-    failed = None
+    failed, lacking = None, 0
     passes: list[bool] = []
     for row in own:
         if row.state not in ("scored", "crashed"):
             continue
         seen = [given[row] for given in by_metric.values() if given[row] is not None]
+        lacking += len(seen) < len(by_metric)
         if seen or row.state == "crashed":
             passes.append(row.state != "crashed" and all(seen))
             failed = failed or (None if passes[-1] else row.eval_set_id)
@@ -216,7 +237,10 @@ def _case(
         sum(passes),
         states["crashed"],
         states["invalid"],
-        tuple(dict.fromkeys(filter(None, (row.reason for row in own)))),
+        lacking,
+        tuple(
+            dict.fromkeys(one for row in own for one in (row.reason, *why.get(row.key, ())) if one)
+        ),
         failed,
         Counter(filter(None, (row.ended_by for row in own))),
     )
@@ -228,10 +252,16 @@ def _tail(count: int, n: int) -> float:
 
 
 _COSTS: Final = f"""
-SELECT coalesce(sum(calls), 0)::BIGINT, sum(usd) FROM (
-  SELECT count(*) FILTER (NOT cached AND model IS NOT NULL) AS calls, sum(cost_usd) AS usd
+SELECT coalesce(sum(calls), 0)::BIGINT, sum(usd), sum(unpriced)::BIGINT FROM (
+  SELECT count(*) FILTER (NOT cached AND model IS NOT NULL) AS calls, sum(cost_usd) AS usd, 0 AS unpriced
   FROM judge_calls WHERE {NAMED}
   UNION ALL
-  SELECT 0, sum(cost_usd) FROM latest_turns WHERE {NAMED}
+  SELECT 0, sum(cost_usd), count(*) FILTER (cost_usd IS NULL) FROM latest_turns WHERE {NAMED}
 )
 """
+_WHY: Final = f"""
+SELECT app_name, eval_set_id, eval_id, list(metric_name || ': ' || reason ORDER BY metric_name)
+FROM latest_scores WHERE {UNJUDGED}
+GROUP BY ALL
+"""
+"""Why metrics gave no verdict."""

@@ -204,7 +204,7 @@ class _Bench:
         """Return how the agent does, and the cases that failed, once each."""
         with tempfile.TemporaryDirectory(prefix="evaltap-") as folder:
             db = Path(folder) / "runs.duckdb"
-            outcome = evaluate(
+            found = evaluate(
                 path,
                 self.metrics,
                 agent=self.agent(dict(prompts)),
@@ -212,7 +212,10 @@ class _Bench:
                 db=db,
                 concurrency=self.concurrency,
                 services=self.services,
-            ).outcome
+            )
+            if found.progress.stopped_by:
+                raise KeyboardInterrupt  # no prompts are judged by a part of their runs
+            outcome = found.outcome
             failed = [(one.failed_set, one.eval_id) for one in outcome.cases if one.failed_set]
             with Store(db) as store:
                 losses = tuple(_loss(store, str(name), eval_id) for name, eval_id in failed)

@@ -154,6 +154,11 @@ class Finished:
     seconds: float
     """From the first unit to the last, without the start of the agent."""
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether each run was made that is needed, and is evidence."""
+        return self.progress.stopped_by in ("", "until") and not self.outcome.invalid
+
     def data(self) -> dict[str, Any]:
         """Return it as JSON data, for scripts."""
         outcome, progress = self.outcome, self.progress

@@ -161,6 +161,9 @@ NAMED: Final = """
   SELECT unnest($apps::VARCHAR[]), unnest($sets::VARCHAR[]), unnest($ids::VARCHAR[])
 )"""
 """Whether a row is of one of the cases whose parameters `named` returns."""
+UNJUDGED: Final = f"""
+metric_digest IN $digests::VARCHAR[] AND status NOT IN ('passed', 'failed', 'crashed') AND {NAMED}"""
+"""Whether a score of one of them, under one of the metrics `digests`, is no verdict."""
 
 
 def named(keys: Iterable[CaseKey]) -> dict[str, Any]:
@@ -230,6 +233,15 @@ def drop_attempts(store: Store, keys: Sequence[CaseKey]) -> None:
     with store.transaction():
         for table in _OF_CASES:
             store.execute(f"DELETE FROM {table} WHERE {NAMED}", named(keys))
+
+
+def drop_unjudged(store: Store, keys: Iterable[CaseKey], digests: Sequence[str]) -> None:
+    """Delete the scores without a verdict, so that they are made again."""
+    with store.transaction():
+        for table in ("scores", "turn_scores"):
+            store.execute(
+                f"DELETE FROM {table} WHERE {UNJUDGED}", named(keys) | {"digests": digests}
+            )
 
 
 _JUDGED: Final = f"SELECT coalesce(sum(cost_usd), 0)::DOUBLE FROM judge_calls WHERE {NAMED}"

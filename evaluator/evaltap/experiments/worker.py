@@ -26,6 +26,7 @@ from evaltap.experiments.agents.base import (
 )
 from evaltap.experiments.agents.functions import FactoryAgent
 from evaltap.experiments.agents.loading import load_agent
+from evaltap.experiments.agents.plain import turn_of
 from evaltap.experiments.dialogue import Dialogue, PartnerError
 from evaltap.experiments.mocks.declared import DeclaredMock
 from evaltap.experiments.mocks.invent import inventor
@@ -133,7 +134,7 @@ class UnitEnd:
     reason: str
     turns: int
     """Turns that the agent began."""
-    seconds: float
+    seconds: float | None
     mocks: dict[str, Any] | None = None
     """What tools were asked, turn by turn, as `Tape.data` says it; None without mocks."""
     ended_by: str = ""
@@ -175,14 +176,7 @@ class Worker:
         began, conversation = time.monotonic(), Conversation(unit)
         tape, dialogue = self._tape(unit), self._dialogue(unit)
         answers = TOOL_ANSWERS.set(tape)
-        with self._recorder.run_labels(
-            run=unit.run,
-            trial=unit.trial,
-            attempt=unit.attempt,
-            eval_set_id=unit.eval_set_id,
-            eval_id=unit.eval_id,
-            app_name=unit.app_name,
-        ):
+        with _labelled(self._recorder, unit):
             state, reason = await self._ended(conversation, dialogue, tape)
         TOOL_ANSWERS.reset(answers)
         await dialogue.close()
@@ -367,6 +361,29 @@ def config_for(settings: WorkerSettings) -> RecorderConfig:
         flush_interval_seconds=0.01,
         close_timeout_seconds=30.0,
         disabled=False,
+    )
+
+
+def record_crash(recorder: Recorder, unit: Unit, reason: str, done: int) -> None:
+    """Record a crash that none of the `done` turns tells as a turn that failed: what is read later are turns.
+
+    The agent did not start or end, or its process died.
+    """
+    said = unit.turns[min(done, len(unit.turns) - 1)] if unit.turns else ""
+    asked = Conversation(unit).ask(said)
+    with suppress(AgentError), _labelled(recorder, unit), turn_of(recorder, asked):
+        raise AgentError(reason)
+
+
+def _labelled(recorder: Recorder, unit: Unit) -> AbstractContextManager[None]:
+    """Label what is recorded in the block as the unit's."""
+    return recorder.run_labels(
+        run=unit.run,
+        trial=unit.trial,
+        attempt=unit.attempt,
+        eval_set_id=unit.eval_set_id,
+        eval_id=unit.eval_id,
+        app_name=unit.app_name,
     )
 
 

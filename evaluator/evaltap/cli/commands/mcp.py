@@ -5,7 +5,7 @@ import json
 import threading
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
-from typing import Final
+from typing import Any, Final
 
 import duckdb
 from mcp.server.mcpserver import MCPServer
@@ -18,8 +18,9 @@ from evaltap.evaluator.cases.text import cut
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.evaluator.scoring.evaluators.judged.delimiters import delimited, fresh_nonce
 from evaltap.evaluator.store.remote.client import open_to_read
-from evaltap.schemas.errors import EvaltapError
+from evaltap.schemas.errors import EvaltapError, InputError
 from evaltap.schemas.files.documents import check_set_name
+from evaltap.schemas.known import check_known
 
 _INSTRUCTIONS: Final = (
     "Recorded traffic of an LLM agent, with verdicts of its evaluation. Start with find_cases, then explain."
@@ -38,7 +39,7 @@ def run(options: McpOptions) -> int:
 
 def server_of(questions: Questions) -> MCPServer:
     """Return a server with the questions as tools."""
-    server = MCPServer(
+    server = _Server(
         "evaltap", version=version("evaltap"), instructions=_INSTRUCTIONS, log_level="ERROR"
     )
     one_at_a_time = threading.Lock()  # calls run on threads, and a file is opened once
@@ -50,6 +51,21 @@ def server_of(questions: Questions) -> MCPServer:
             structured_output=False,
         )
     return server
+
+
+class _Server(MCPServer):
+    """Refuses arguments that a tool does not have: a filter that is ignored finds too much."""
+
+    async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
+        """Call a tool by name; the types are the package's."""
+        for tool in await self.list_tools():
+            known = tool.input_schema.get("properties", {}) if tool.name == name else arguments
+            for one in arguments:
+                try:
+                    check_known(one, known, f"{name} has no argument {one!r}")
+                except InputError as error:
+                    raise ToolError(visible(str(error))) from None
+        return await super().call_tool(name, arguments, context)
 
 
 def _answering(name: str, ask: Ask, one_at_a_time: threading.Lock) -> Callable[..., str]:

@@ -45,17 +45,17 @@ from evaltap.schemas.text import counted
 
 def run(options: RunOptions) -> int:
     """Run the experiment, or that of each task, print what was found, and return the exit code."""
-    return run_tasks(options, _run) if options.tasks.tasks else _run(required(options))
+    return run_tasks(options, _run) if options.tasks.tasks else _run(required(options))[0]
 
 
-def _run(options: RunOptions) -> int:
+def _run(options: RunOptions) -> tuple[int, Finished | None]:
     with judge_session("run", options.judges) as judges:
         request, scorer = _checked(options, judges)
         with Store(options.db) as store:
             if options.dry_run:
                 plan = dry_run(request, scorer, store)
                 print(json.dumps(plan.data()) if options.json else "\n".join(plan.lines()))
-                return 0
+                return 0, None
             judges.check_reachable(scorer.metrics)
             if request.has_users:
                 request.user.check_reachable(os.environ)
@@ -66,6 +66,9 @@ def _run(options: RunOptions) -> int:
                 finished = run_experiment(
                     request, scorer, store, report=shown.report, start=starter_of(options.agent)
                 )
+            if options.judges.budget_usd is not None and (unpriced := finished.outcome.unpriced):
+                told = f"--budget-usd: does not count {counted(unpriced, 'turn')} of unknown cost"
+                say("run", told)
             if options.result is not None:
                 path = write_result(options.result, store, finished)
                 say("run", f"wrote {path}")
@@ -77,7 +80,7 @@ def _run(options: RunOptions) -> int:
         print_json({**finished.data(), "exit_code": code})
     else:
         _print(options, finished)
-    return code
+    return code, finished
 
 
 def _checked(options: RunOptions, judges: JudgeSession) -> tuple[Request, CaseScorer]:
@@ -133,7 +136,7 @@ def _exit_code(options: RunOptions, finished: Finished) -> int:
         return 3
     if options.until is not None:
         return {"reached": 0, "missed": 1}.get(progress.decision or "open", 3)
-    unsure = any(one.rate is None for one in outcome.metrics)
+    unsure = outcome.not_evaluated or any(one.rate is None for one in outcome.metrics)
     return 1 if outcome.has_failed else 3 if unsure else 0
 
 
@@ -171,11 +174,12 @@ def _print_next(db: Path, version: str, bad: Sequence[CaseOutcome]) -> None:
 
 
 def _line_of(metric: MetricOutcome) -> str:
-    rate = metric.rate
+    rate, lacking = metric.rate, metric.not_evaluated
     if rate is None:
         return f"{metric.metric}: not evaluated"
     low, high = rate.interval
     more = [f"pass^{k} {one.value:.1%}" for k, one in list(metric.pass_hat.items())[-1:] if k > 1]
+    more += [f"{counted(lacking, 'run')} not evaluated"] if lacking else []
     return (
         f"{metric.metric}: {rate.value:.1%} passed ({metric.passed} of {counted(rate.n, 'run')}, 95 %:"
         f" {low:.1%} to {high:.1%}){''.join(f', {one}' for one in more)}"
@@ -185,6 +189,7 @@ def _line_of(metric: MetricOutcome) -> str:
 def _line_of_case(case: CaseOutcome) -> str:
     crashed = f", {case.crashed} crashed" if case.crashed else ""
     invalid = f", {case.invalid} invalid" if case.invalid else ""
+    invalid += f", {case.not_evaluated} not evaluated" if case.not_evaluated else ""
     flaky = ", flaky" if case.runs and case.flaky else ""
     why = f": {listed(case.reasons, 2)}" if case.reasons else ""
     return visible(

@@ -234,7 +234,8 @@ class RunOptions:
 
     exit code: 0 every run passed, or the target is reached; 1 some did not, or the
     target is missed; 2 bad input, listed before the first call; 3 incomplete:
-    interrupted, budget spent, target undecided, or too many invalid runs
+    interrupted, budget spent, target undecided, too many invalid runs, or a run
+    that a metric could not be evaluated on
     """
 
     set: Path | None = argument("SET", "the eval set: .evalset.json or JSON Lines of eval cases")

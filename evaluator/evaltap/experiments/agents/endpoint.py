@@ -7,12 +7,14 @@ events the last one counts.  With it, the texts found there in all events are on
 import asyncio
 import http.client
 import json
+import math
 import os
 import re
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, nullcontext
+from email.message import Message as HttpHeaders
 from typing import Any, Final
 
 from evaltap.experiments.agents.base import Abilities, AgentError, AgentSession, Asked, Unit
@@ -69,15 +71,19 @@ class EndpointAgent:
             except urllib.error.HTTPError as error:
                 if error.code not in _BUSY or number + 1 == _MOST_TRIES:
                     raise refusal(self._url, error) from None
-                await asyncio.sleep(_pause(error.headers.get("Retry-After"), number))
+                await asyncio.sleep(pause_after(error.headers.get("Retry-After"), number))
         raise AssertionError  # the last try has returned or raised
 
     def _post(self, body: bytes) -> tuple[str, str]:
         accept = "application/json, text/event-stream"
-        kind, data = post(
+        headers, data = post(
             self._url, body, self._key, accept, seconds=_SOCKET_SECONDS, longest=_LONGEST_REPLY
         )
-        return kind, data.decode(errors="replace")
+        try:
+            text = data.decode(headers.get_content_charset("utf-8"), errors="replace")
+        except LookupError:  # nobody knows this charset
+            text = data.decode(errors="replace")
+        return headers.get_content_type(), text.removeprefix("\ufeff")
 
 
 class _Session:
@@ -103,10 +109,10 @@ OPENER: Final = urllib.request.build_opener(_NoRedirects)
 
 def post(
     url: str, body: bytes, token: str, accept: str, *, seconds: float, longest: int
-) -> tuple[str, bytes]:
-    """Send JSON to an agent; return the content type of its reply and the reply.
+) -> tuple[HttpHeaders, bytes]:
+    """Send JSON to an agent; return the headers of its reply and the reply.
 
-    Raises AgentError without a reply of at most `longest` bytes, and HTTPError for a refusal.
+    Raises AgentError without a whole reply of at most `longest` bytes, and HTTPError for a refusal.
     """
     headers = {"Content-Type": "application/json", "Accept": accept}
     if token:
@@ -115,7 +121,8 @@ def post(
         request = urllib.request.Request(url, body, headers)
         with OPENER.open(request, timeout=seconds) as response:
             data: bytes = response.read(longest + 1)
-            kind: str = response.headers.get_content_type()
+            told: HttpHeaders = response.headers
+            missing: int | None = response.length
     except urllib.error.HTTPError:
         raise
     except (OSError, http.client.HTTPException) as error:
@@ -123,7 +130,9 @@ def post(
         raise AgentError(f"{url} cannot be reached: {reason}") from error
     if len(data) > longest:
         raise AgentError(f"{url} answered with more than {longest:,} bytes")
-    return kind, data
+    if missing:  # of what Content-Length has promised
+        raise AgentError(f"{url} broke off its answer after {len(data):,} bytes")
+    return told, data
 
 
 def refusal(url: str, error: urllib.error.HTTPError) -> AgentError:
@@ -132,12 +141,13 @@ def refusal(url: str, error: urllib.error.HTTPError) -> AgentError:
     return AgentError(f"{url} answered with status {error.code}: {shown(text)}")
 
 
-def _pause(asked_for: str | None, number: int) -> float:
+def pause_after(asked_for: str | None, number: int) -> float:
+    """Return how long to wait after a refusal: as long as asked for, otherwise longer with each try."""
     try:
-        seconds = float(asked_for or "")
+        seconds = float(asked_for or "nan")
     except ValueError:
-        seconds = 2.0**number
-    return min(max(seconds, 0.1), _LONGEST_PAUSE)
+        seconds = math.nan
+    return min(max(2.0**number if math.isnan(seconds) else seconds, 0.1), _LONGEST_PAUSE)
 
 
 def openai_agent(text: str, recorder: Recorder, key: str | None = None) -> EndpointAgent:
@@ -251,6 +261,8 @@ def _read(kind: str, reply: str, result: str) -> Reported:
         try:
             data = json.loads(parts[-1])
         except ValueError:
+            data = None
+        if not isinstance(data, str | dict):  # a text that reads like a number is one, too
             return Reported(parts[-1])
     else:
         data = _json(parts[-1])

@@ -25,13 +25,22 @@ from evaltap.schemas.files.adk import from_adk, to_adk
 from evaltap.schemas.files.adk_older import METRICS, metrics_of_config
 from evaltap.schemas.files.canonical import loads
 from evaltap.schemas.files.documents import metrics_of
-from evaltap.schemas.formats.case import CaseData, EvalCase, EvalSet, Invocation
+from evaltap.schemas.files.validation import parse
+from evaltap.schemas.formats.case import (
+    CaseData,
+    ConversationScenario,
+    EvalCase,
+    EvalSet,
+    Invocation,
+)
 from evaltap.schemas.formats.metric import EvalMetric
+from evaltap.schemas.formats.model import WireModel
 from evaltap.schemas.formats.result import EvalCaseResult, EvalMetricResult, EvalSetResult
 
 _LOG = logging.getLogger("evaltap.serve")
 _STATUSES: Final = {"passed": 1, "failed": 2}
 _NOT_EVALUATED: Final = 3
+_SCENARIO: Final = "adkConversationScenario"
 _FREE: Final = {"args", "response", "state", "finalSessionState"}
 """Objects whose keys are the user's."""
 _DESCRIPTIONS: Final = {
@@ -147,8 +156,9 @@ class _Calls:
         if given != eval_id:
             raise RefusedError(400, "the eval id of the case is not the one in the path")
         body = {key: one for key, one in body.items() if key != "eval_id"} | {"evalId": eval_id}
-        changed = from_adk({"eval_set_id": set_id, "eval_cases": [body]}).eval_cases[0]
-        await off_loop(self._stores.sets.update_case, self._app, set_id, changed)
+        stored = await off_loop(self._stores.sets.get_case, self._app, set_id, eval_id)
+        update = partial(self._stores.sets.update_case, expected=stored)
+        await off_loop(update, self._app, set_id, _edited(stored, _read(body)))
         return answer(None)
 
     async def delete_case(self, _: Request, names: Names) -> Response:
@@ -166,6 +176,8 @@ class _Calls:
         eval_set = await self._eval_set(names)
         metrics = _metrics(body.get("eval_metrics", body.get("evalMetrics")) or [])
         wanted = body.get("eval_case_ids") or body.get("evalCaseIds") or body.get("eval_ids") or []
+        if not isinstance(wanted, list):
+            raise RefusedError(400, "eval_case_ids: expected a list")
         stores = self._stores._replace(metrics=_held(metrics, self._app, eval_set.eval_set_id))
         run = self._api.started(
             eval_set.eval_set_id, stores=stores, eval_case_ids=[str(one) for one in wanted]
@@ -221,7 +233,12 @@ def _metrics(given: Any) -> list[EvalMetric]:  # JSON
             raise FormatError("expected an object", place="eval_metrics")
         name = one.get("metricName", one.get("metric_name"))
         threshold = {} if one.get("threshold") is None else {"threshold": one["threshold"]}
-        criteria[str(name)] = {**(one.get("criterion") or {}), **threshold}
+        criterion = one.get("criterion") or {}
+        if not isinstance(criterion, dict):
+            raise FormatError("expected an object", place="eval_metrics.criterion")
+        if str(name) in criteria:
+            raise FormatError(f"{name} occurs a second time; keep one", place="eval_metrics")
+        criteria[str(name)] = {**criterion, **threshold}
     return metrics_of(metrics_of_config({"criteria": criteria}))
 
 
@@ -239,6 +256,38 @@ def _set(eval_set: EvalSet) -> JsonObject:
 
 def _case(case: EvalCase) -> Any:  # JSON
     return _camel(to_adk(EvalSet(eval_cases=[case]))["eval_cases"][0])
+
+
+def _read(case: JsonObject) -> EvalCase:
+    return from_adk({"eval_set_id": "-", "eval_cases": [case]}).eval_cases[0]
+
+
+def _edited(stored: EvalCase, sent: EvalCase) -> EvalCase:
+    """Return a stored case with what was edited; what ADK's form does not carry stays as it is."""
+    shown = _read(_case(stored))
+    changed = _changes(sent, shown)
+    if "conversation" in changed and len(stored.conversation) == len(shown.conversation):
+        both = zip(stored.conversation, shown.conversation, strict=True)
+        known = {_name(place, now): (was, now) for place, (was, now) in enumerate(both)}
+        changed["conversation"] = [
+            was.model_copy(update=_changes(one, now)) if one and was and now else one
+            for place, one in enumerate(sent.conversation)
+            for was, now in [known.get(_name(place, one), (None, None))]
+        ]
+    if stored.conversation_scenario and isinstance(changed.get(_SCENARIO), dict):
+        whole = stored.conversation_scenario.model_dump(by_alias=True)
+        whole |= _camel(changed.pop(_SCENARIO))
+        changed["conversation_scenario"] = parse(ConversationScenario, whole)
+    return stored.model_copy(update=changed)
+
+
+def _changes(sent: WireModel, shown: WireModel) -> dict[str, Any]:  # of any field
+    return {name: one for name, one in sent if one != getattr(shown, name, None)}
+
+
+def _name(place: int, turn: Invocation | None) -> str:
+    """Return what tells a turn from the others of its case."""
+    return (turn and turn.invocation_id) or str(place)
 
 
 def _camel(value: Any) -> Any:  # JSON

@@ -137,9 +137,8 @@ class EvaluationApi:
     ) -> None:
         self.app_name = evaluator.app_name
         self.stores = stores
-        self.runs = Runs(evaluator, at_once, self.check_code)
+        self.runs = Runs(evaluator, at_once, self.check_code, run_seconds)
         self._paths = paths
-        self._run_seconds = run_seconds
         self._allow_code = allow_code
 
     def routes(self) -> list[Route]:
@@ -189,15 +188,14 @@ class EvaluationApi:
             raise RefusedError(503, "too many runs are waiting; try again later") from None
 
     async def until_ended(self, request: Request, run: Run) -> None:
-        """Wait for a run; raise what made it fail, TimeoutError, or RefusedError if it was cancelled.
+        """Wait for a run; raise what made it fail, or RefusedError if it was cancelled.
 
         A client that leaves ends it.
         """
         leaving = asyncio.create_task(_left(request))
         leaving.add_done_callback(lambda task: None if task.cancelled() else run.cancel())
         try:
-            async with asyncio.timeout(self._run_seconds):
-                await run.ended()
+            await run.ended()
         finally:
             leaving.cancel()
             run.cancel()

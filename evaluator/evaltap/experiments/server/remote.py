@@ -88,12 +88,12 @@ async def _answered(asked: TurnRequest, app_name: str, sessions: "_Sessions") ->
         why = str(error) or type(error).__name__
         found = CapturedTurn({"userContent": call.message}, f"the agent failed: {why}")
     events = _events(found, app_name, request_id)
-    messages = [one["choices"][0]["message"] for one in events if one["choices"]]
+    told = [one["choices"][0] for one in events if one["choices"] and one["object"] != COMPLETION]
     return answer(
         {
             "status": "failed" if found.error else "completed",
             "events": events,
-            "messages": [call.message, *messages[: len(messages) - (not found.error)]],
+            "messages": [call.message, *(one["message"] for one in told)],
             **({"errorMessage": found.error} if found.error else {}),
         }
     )

@@ -20,6 +20,7 @@ from evaltap.schemas.formats.metric import EvalMetric
 MOST_WAITING: Final = 32
 _KEPT: Final = 20
 """Runs that have ended and can still be asked for; their results are in the store."""
+_TOLD: Final = (EvaltapError, TimeoutError)
 _LOG = logging.getLogger("evaltap.serve")
 
 
@@ -114,17 +115,18 @@ class Run:
 
 
 class Runs:
-    """Starts runs, at most `at_once` at a time; used on one event loop."""
+    """Starts runs, at most `at_once` at a time, each for `run_seconds`; used on one event loop."""
 
     def __init__(
         self,
         evaluator: Evaluating,
         at_once: int,
         check_metrics: Callable[[Sequence[EvalMetric]], None],
+        run_seconds: float | None = None,
     ) -> None:
         self._evaluator = evaluator
         self._check_metrics = check_metrics
-        self._at_once = at_once
+        self._at_once, self._run_seconds = at_once, run_seconds
         self._room: asyncio.Semaphore | None = None
         self._all: OrderedDict[str, Run] = OrderedDict()
 
@@ -155,7 +157,7 @@ class Runs:
 
     async def _run(self, run: Run, room: asyncio.Semaphore, options: dict[str, Any]) -> None:
         try:
-            async with room:
+            async with room, asyncio.timeout(self._run_seconds):
                 run.state = "running"
                 progress = _Progress(run)
                 run.result = await self._evaluator.evaluate_async(
@@ -170,8 +172,9 @@ class Runs:
             self._end(run, "canceled")
         except Exception as error:  # of a store, a callback of the set, an evaluator
             run.error = error
-            level = logging.WARNING if isinstance(error, EvaltapError) else logging.ERROR
-            _LOG.log(level, "run of %r failed: %s", run.eval_set_id, error, exc_info=level > 30)
+            level = logging.WARNING if isinstance(error, _TOLD) else logging.ERROR
+            why = str(error) or told(error)
+            _LOG.log(level, "run of %r failed: %s", run.eval_set_id, why, exc_info=level > 30)
             self._end(run, "failed")
 
     @staticmethod
@@ -190,6 +193,8 @@ class Runs:
 
 def told(error: Exception) -> str:
     """Return what the asker is told: evaltap's own errors are meant for users, others are only logged."""
+    if isinstance(error, TimeoutError):
+        return "evaluation timed out"
     return str(error) if isinstance(error, EvaltapError) else "internal server error"
 
 

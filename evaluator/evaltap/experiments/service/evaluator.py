@@ -1,7 +1,7 @@
 """`AgentEvaluator`: tRPC-Agent-Go's evaluation of an agent on the cases of a set, over several runs."""
 
 import asyncio
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -111,8 +111,8 @@ class AgentEvaluator:
         """Run the agent on a set, score it, save the result and return it; `options` are for this call.
 
         The result is saved after each run, so that an evaluation that is killed loses only the run at hand.
-        Raises InputError for a set or a case that is not there, UnknownEvaluatorError, and ServiceError if a
-        callback of the set fails.
+        Raises InputError for a set or a case that is not there or occurs twice, UnknownEvaluatorError, and
+        ServiceError if a callback of the set fails.
         """
         work = self.evaluate_async(eval_set_id, **options)
         try:
@@ -156,6 +156,10 @@ class _Call:
         began, options = monotonic(), self._options
         eval_set = await asyncio.to_thread(options.stores.sets.get, self._app, self._set)
         order = [one.eval_id for one in eval_set.eval_cases]
+        if twice := [one for one, times in Counter(order).items() if times > 1]:
+            raise InputError(
+                f"eval set {self._set!r}: case {twice[0]!r} occurs a second time; keep one"
+            )
         for wanted in options.eval_case_ids:
             if wanted not in order:
                 hint = did_you_mean(wanted, order) or "check the id"
@@ -170,6 +174,8 @@ class _Call:
         assert saved is not None
         cases = cases_over_runs(saved.eval_case_results, order)
         if options.run_details:
+            for one in self._details.values():  # runs that happen at once end in any order
+                one.sort(key=lambda details: details.run_id)
             cases = [replace(one, run_details=self._details[one.eval_id]) for one in cases]
         return EvaluationResult(
             self._app,

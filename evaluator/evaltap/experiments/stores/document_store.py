@@ -1,8 +1,9 @@
-"""What the stores in documents share: the documents, a clock and a lock for the threads of this process."""
+"""What the stores in documents share: the documents, a clock and locks."""
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Generic, Protocol, TypeVar
 
 from evaltap.experiments.stores.errors import required
@@ -29,6 +30,10 @@ class Documents(Protocol[Document]):
         """Return the names of the app's documents."""
         ...
 
+    def exclusive(self) -> AbstractContextManager[None]:
+        """Keep other processes from changing documents while the block lasts."""
+        ...
+
 
 class DocumentStore(Generic[Document]):
     """One document for each id; `now` gives the time in Unix seconds."""
@@ -39,6 +44,12 @@ class DocumentStore(Generic[Document]):
         self._documents = documents
         self._now = now
         self._lock = threading.RLock()
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Let nobody else change a document between its reading and its writing."""
+        with self._lock, self._documents.exclusive():
+            yield
 
     def list(self, app: str) -> list[str]:
         """Return the ids of the app's documents."""

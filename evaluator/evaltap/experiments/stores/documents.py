@@ -1,10 +1,13 @@
 """Stores, and the documents in memory and in files that two kinds of them are made of.
 
-Files are replaced atomically; a store's lock is for the threads of one process.
+Files are replaced atomically.  Who changes one holds a lock of the base folder, so that several processes may
+share it; on Windows, only the threads of one.
 """
 
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from copy import deepcopy
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
@@ -32,6 +35,11 @@ from evaltap.schemas.files.documents import (
 from evaltap.schemas.formats.case import EvalSet
 from evaltap.schemas.formats.metric import EvalMetric
 from evaltap.schemas.formats.result import EvalSetResult
+
+try:
+    import fcntl
+except ImportError:
+    fcntl = None  # type: ignore[assignment]  # Windows
 
 Document = TypeVar("Document", EvalSet, list[EvalMetric], EvalSetResult)
 
@@ -105,6 +113,10 @@ class MemoryDocuments(Generic[Document]):
         """Return names in the order in which the documents came."""
         return [*self._held.get(app, {})]
 
+    def exclusive(self) -> AbstractContextManager[None]:
+        """Do nothing: no other process has this memory."""
+        return nullcontext()
+
 
 class FileDocuments(Generic[Document]):
     """Documents in files, read each time; raises FormatError for a broken one."""
@@ -132,6 +144,21 @@ class FileDocuments(Generic[Document]):
     def names(self, app: str) -> list[str]:
         """Return the names of the files in byte order."""
         return self._locator.list(self._base, app)
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Hold the lock of the folder, where there are locks."""
+        folder = -1
+        with suppress(OSError):  # what keeps it from being opened keeps files from being written
+            os.makedirs(self._base, exist_ok=True)
+            folder = os.open(self._base, os.O_RDONLY)
+            if fcntl is not None:
+                fcntl.flock(folder, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            if folder >= 0:
+                os.close(folder)
 
     def _path(self, app: str, name: str) -> Path:
         return Path(self._locator.build(self._base, app, name))

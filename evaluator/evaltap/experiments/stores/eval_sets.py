@@ -89,7 +89,7 @@ class EvalSetStore(DocumentStore[EvalSet]):
         required(app_name=app, eval_set_id=eval_set.eval_set_id)
         if eval_set.creation_timestamp is None:
             eval_set = eval_set.model_copy(update={"creation_timestamp": self._now()})
-        with self._lock:
+        with self._changing():
             if self._documents.read(app, eval_set.eval_set_id) is not None:
                 raise ExistsError(f"eval set {eval_set.eval_set_id!r} exists in app {app!r}")
             self._documents.write(app, eval_set.eval_set_id, eval_set)
@@ -97,7 +97,7 @@ class EvalSetStore(DocumentStore[EvalSet]):
 
     def delete(self, app: str, eval_set_id: str) -> None:
         """Delete a set with its cases."""
-        with self._lock:
+        with self._changing():
             self.get(app, eval_set_id)
             self._documents.remove(app, eval_set_id)
 
@@ -110,7 +110,7 @@ class EvalSetStore(DocumentStore[EvalSet]):
         """Add a case at the end, stamped."""
         required(app_name=app, eval_set_id=eval_set_id)
         added = stamped(case_of(case), self._now())
-        with self._lock:
+        with self._changing():
             eval_set = self.get(app, eval_set_id)
             if any(one.eval_id == added.eval_id for one in eval_set.eval_cases):
                 raise ExistsError(f"case {added.eval_id!r} exists in eval set {eval_set_id!r}")
@@ -127,7 +127,7 @@ class EvalSetStore(DocumentStore[EvalSet]):
         """Replace a case whole, if it is still the expected one."""
         required(app_name=app, eval_set_id=eval_set_id)
         changed = case_of(case)
-        with self._lock:
+        with self._changing():
             eval_set = self.get(app, eval_set_id)
             place, stored = self._found(eval_set, changed.eval_id)
             check_unchanged(stored, expected)
@@ -138,7 +138,7 @@ class EvalSetStore(DocumentStore[EvalSet]):
     def delete_case(self, app: str, eval_set_id: str, eval_id: str) -> None:
         """Delete a case."""
         required(app_name=app, eval_set_id=eval_set_id, eval_id=eval_id)
-        with self._lock:
+        with self._changing():
             eval_set = self.get(app, eval_set_id)
             place, _ = self._found(eval_set, eval_id)
             cases = [one for index, one in enumerate(eval_set.eval_cases) if index != place]

@@ -67,7 +67,7 @@ class MetricStore:
     def add(self, app: str, eval_set_id: str, metric: EvalMetric | Mapping[str, Any]) -> None:
         """Add a metric at the end."""
         added = metric_of(metric)
-        with self._lock:
+        with self._lock, self._documents.exclusive():
             metrics = self._all(app, eval_set_id)
             if any(one.metric_name == added.metric_name for one in metrics):
                 raise ExistsError(f"metric {added.metric_name!r} exists in {eval_set_id!r}")
@@ -76,7 +76,7 @@ class MetricStore:
     def update(self, app: str, eval_set_id: str, metric: EvalMetric | Mapping[str, Any]) -> None:
         """Replace a metric whole."""
         changed = metric_of(metric)
-        with self._lock:
+        with self._lock, self._documents.exclusive():
             metrics = self._all(app, eval_set_id)
             metrics[self._place(metrics, changed.metric_name)] = changed
             self._documents.write(app, eval_set_id, metrics)
@@ -84,7 +84,7 @@ class MetricStore:
     def delete(self, app: str, eval_set_id: str, name: str) -> None:
         """Delete a metric."""
         required(metric_name=name)
-        with self._lock:
+        with self._lock, self._documents.exclusive():
             metrics = self._all(app, eval_set_id)
             del metrics[self._place(metrics, name)]
             self._documents.write(app, eval_set_id, metrics)
