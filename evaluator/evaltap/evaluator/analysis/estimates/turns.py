@@ -374,13 +374,6 @@ COMMON: Final = 0.95
 MEDIAN: Final = 0.5
 
 
-def quantile(turns: Turns, share: float) -> float | None:
-    """Return a quantile of the signal of the turns that count; None without turns."""
-    counted = f"SELECT has, probability AS inclusion_probability FROM {turns.table} WHERE counts"
-    (found,) = weighted_quantiles(turns.store, f"FROM ({counted})", "has", (share,))
-    return found
-
-
 def common_limit(store: StoreReader, column: str) -> float | None:
     """Return the weighted 95th percentile of a column over all stored turns; None if no value is known."""
     (found,) = weighted_quantiles(store, "FROM latest_turns", column, (COMMON,))
