@@ -303,6 +303,19 @@ def test_tiles_and_tools_of_sampled_traffic_are_of_all_traffic(tmp_path: Path) -
     assert tiles["cost"][0] == "$0.60", "ten of 5 cents, a hundred of 0.1 cent"
 
 
+def test_the_cost_of_a_turn_is_that_of_the_turns_whose_cost_is_known(tmp_path: Path) -> None:
+    known, unknown = {"costUsd": 0.05}, {"costUsd": None}
+    half = {"inclusionProbability": 0.5}
+    turns = [Turn("a", telemetry=known, source=half), *[Turn("b", telemetry=unknown)] * 9]
+    with Store(landed(tmp_path, turns)) as store:
+        Summaries(store).make()
+        with Readers(store).reading() as reader:
+            page = overview.read(reader, ASKED)
+
+    (cost,) = (tile for tile in page.tiles if tile.name == "cost")
+    assert (cost.value, cost.remark) == ("$0.10", "$0.05 a turn (known for 2), $0.05 of it recorded")
+
+
 def test_calls_without_a_duration_count_and_have_no_quantile() -> None:
     span = traffic.span_of("1h", datetime(2026, 3, 1, 12, 59, 30))
     at = span.times()[3]
