@@ -157,7 +157,7 @@ def turn_count(reader: StoreReader, span: Span, app: str) -> int:
 
 
 def priced_turns(reader: StoreReader, span: Span, app: str) -> float:
-    """Return the turns of the traffic in a span whose cost is known, as far as recorded turns represent them."""
+    """Return the turns of the traffic in a span whose cost is known, as the recorded ones stand for them."""
     ((turns,),) = reader.rows(
         """SELECT coalesce(sum(1 / coalesce(inclusion_probability, 1)), 0) FROM latest_turns
            WHERE coalesce(started_at, landed_at) >= $start AND coalesce(started_at, landed_at) < $until

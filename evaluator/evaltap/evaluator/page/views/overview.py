@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
+from evaltap.evaluator.analysis.filters.language import quoted
 from evaltap.evaluator.ingest.landing.seq_ranges import size
 from evaltap.evaluator.page import traffic
 from evaltap.evaluator.page.reasons import ReasonCount, TurnCounts, reasons
@@ -261,7 +262,7 @@ def _failing(reason: ReasonCount) -> str:
 
 def _of_tool(tool: str) -> tuple[str, str]:
     """Return the filters of cases that call a tool, and of cases in which it failed."""
-    named = f'tool:"{tool}"'
+    named = f"tool:{quoted(tool)}"
     return named, f"{named} error:*"
 
 
