@@ -128,7 +128,7 @@ class CrashedCases:
     count: int
     """The cases that crashed."""
     rate: Rate | None = None
-    """Of all traffic, if it was sampled."""
+    """Of all traffic, if it was sampled; None if score rules left out turns of every metric."""
 
     def data(self) -> dict[str, object]:
         """Return the counts as JSON data."""
@@ -202,7 +202,7 @@ class Summary:
     weighted: bool = False
     """Whether the traffic was sampled, so that rates, intervals and means are of all traffic."""
     passing_rate: float | None = None
-    """If weighted: the share of evaluated cases without a failure."""
+    """If weighted: the share of evaluated cases without a failure; None if score rules left out turns."""
     notes: tuple[str, ...] = ()
     """Notes on cases and traffic that the rates do not cover."""
     gate: GateCounts | None = None
@@ -508,16 +508,13 @@ def _with_turns(
     if not traffic.weighted:
         of_turns = (_unweighted(row, traffic.rates.get(row.metric_name)) for row in summary.metrics)
         return replace(summary, metrics=tuple(of_turns), notes=notes)
-    crashed = summary.crashed
-    if traffic.crashed is not None:
-        crashed = replace(crashed, rate=traffic.crashed)
     return replace(
         summary,
         metrics=tuple(
             _weighted(row, traffic.rates.get(row.metric_name), traffic.cases.get(row.metric_name))
             for row in summary.metrics
         ),
-        crashed=crashed,
+        crashed=replace(summary.crashed, rate=traffic.crashed),
         weighted=True,
         passing_rate=traffic.passing.value if traffic.passing else None,
         notes=notes,
@@ -609,4 +606,13 @@ def read_traffic(
     crashed = share(lambda one: "crashed" in one)
     passing = share(lambda one: not one & _FAILING, lambda one: one != {"not_evaluated"})
     by_name = {rate.metric: rate for rate in of_cases if rate.metric is not None}
+    # Cases of which rules left turns out have no probability of their own.
+    for name in (left_out := store.column(_LEFT_OUT)):
+        by_name.pop(name, None)
+    if left_out:
+        passing = None
+        crashed = crashed if by_name else None
     return Traffic(rates, crashed, passing, by_name), found.notes
+
+
+_LEFT_OUT: Final = "SELECT DISTINCT metric_name FROM latest_decisions WHERE decision <> 'score'"
