@@ -268,6 +268,9 @@ def test_an_alarm_ends_when_its_turns_or_its_watch_are_gone() -> None:
             ("w", "resolved"),
         ]
         assert note_alerts(store, [event("learning", 1)], ["w"]) == []
+        (again,) = note_alerts(store, [event("firing", 1)], ["w"])
+
+        assert again.alert_id not in {one.alert_id for one in found}
 
 
 # Silence, which only the clock sees.
