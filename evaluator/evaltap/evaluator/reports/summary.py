@@ -457,13 +457,18 @@ _CRASHES: Final = _TRIALS.replace(
   ) WHERE TRUE""",
 )
 
-# Turns of one session that became cases of their own (`<session>#<turn>`) are a cluster.
+# Turns of one session that became cases of their own (`<session>#<turn>`) are a cluster.  A session up to a
+# turn stands for turns like its last one.
 _REPRESENTED: Final = f"""
 SELECT metric_name, {_OF_CASE.format(eval_id="regexp_replace(eval_id, '#[^#]*$', '')")} AS of_case, weight,
-       status = 'passed'
-FROM (SELECT * {{scope}} AND status IN ('passed', 'failed', 'crashed'))
+       coalesce(last, status) = 'passed'
+FROM (SELECT * {{scope}})
 JOIN curated_cases USING (run_id, app_name, eval_set_id, eval_id)
-WHERE weight > 0
+LEFT JOIN (
+  SELECT run_id, app_name, eval_set_id, eval_id, metric_name, arg_max(status, turn_index) AS last
+  FROM turn_scores SEMI JOIN curated_cases USING (run_id, app_name, eval_set_id, eval_id) GROUP BY ALL
+) USING (run_id, app_name, eval_set_id, eval_id, metric_name)
+WHERE weight > 0 AND coalesce(last, status) IN ('passed', 'failed', 'crashed')
 ORDER BY ALL
 """
 
