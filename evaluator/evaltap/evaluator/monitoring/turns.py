@@ -7,13 +7,7 @@ from datetime import date, datetime, time, timedelta
 from typing import Any, Final, NamedTuple
 
 from evaltap.evaluator.analysis.estimates.scope import Scope, Signal
-from evaltap.evaluator.analysis.estimates.turns import (
-    COMMON,
-    MEDIAN,
-    Turns,
-    choose_turns,
-    weighted_quantiles,
-)
+from evaltap.evaluator.analysis.estimates.turns import COMMON, MEDIAN, Turns, choose_turns, quantile
 from evaltap.evaluator.analysis.stats.detector import BadTurns
 from evaltap.evaluator.analysis.stats.estimate import Cell
 from evaltap.evaluator.monitoring.measures import (
@@ -379,9 +373,7 @@ def _above(store: StoreReader, column: str, share: float, watch: Watch) -> Count
         least = {"days": watch.baseline_days, "least": LEAST_DAYS, "sessions": LEAST_SESSIONS}
         ((ends,),) = turns.rows(_BASELINE_ENDS, least)
         until = NOTHING if ends is None else datetime.combine(ends, time())
-        counted = f"""FROM (SELECT has, probability AS inclusion_probability FROM {turns.table}
-          WHERE counts AND started_at < '{until}')"""
-        (limit,) = weighted_quantiles(store, counted, "has", (share,))
+        limit = quantile(turns, share, until)
     return None if limit is None else Counting(None, limit, until)
 
 

@@ -374,6 +374,14 @@ COMMON: Final = 0.95
 MEDIAN: Final = 0.5
 
 
+def quantile(turns: Turns, share: float, until: datetime = datetime.max) -> float | None:
+    """Return a quantile of the signal of turns that count and started before a stored time; None without."""
+    counted = f"""FROM (SELECT has, probability AS inclusion_probability FROM {turns.table}
+      WHERE counts AND started_at < '{until}')"""
+    (found,) = weighted_quantiles(turns.store, counted, "has", (share,))
+    return found
+
+
 def common_limit(store: StoreReader, column: str) -> float | None:
     """Return the weighted 95th percentile of a column over all stored turns; None if no value is known."""
     (found,) = weighted_quantiles(store, "FROM latest_turns", column, (COMMON,))
