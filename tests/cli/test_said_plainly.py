@@ -88,6 +88,15 @@ def test_csv_has_plain_line_ends(evaltap: Evaltap) -> None:
     assert (code, out) == (0, 'a,b\n1,"x,y"\n')
 
 
+def test_json_of_a_query_has_every_column_and_only_json(evaltap: Evaltap) -> None:
+    evaltap("score", "c.jsonl", "--metrics", "m.json", "--db", "x.duckdb")
+
+    columns = "1 AS a, 2 AS a, 3 AS a_1, 'inf'::DOUBLE AS b, ['nan'::DOUBLE, 0.1] AS c"
+    code, out, _ = evaltap("sql", f"SELECT {columns}", "--db", "x.duckdb", "--json")
+
+    assert (code, out) == (0, '[{"a": 1, "a_1": 2, "a_1_1": 3, "b": null, "c": [null, 0.1]}]\n')
+
+
 def test_an_empty_cell_is_not_a_missing_column(evaltap: Evaltap) -> None:
     Path("q.csv").write_text("question,answer\nWhat?,x\n,hello\n")
 

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 
 from evaltap.cli.main import main
 from evaltap.evaluator.analysis.filters.choice import Choice, chosen_keys, chosen_query
-from evaltap.evaluator.analysis.filters.language import FIELDS, SORTS, Filter, Term, parse_filter
+from evaltap.evaluator.analysis.filters.language import (
+    FIELDS,
+    SORTS,
+    Filter,
+    Term,
+    parse_filter,
+    quoted,
+)
 from evaltap.evaluator.analysis.filters.listing import list_page
 from evaltap.evaluator.analysis.summaries.summaries import Summaries
 from evaltap.evaluator.store.database import Store
@@ -46,6 +53,15 @@ def summarised(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     with Store(landed(tmp_path_factory.mktemp("summaries"), TRAFFIC)) as opened:
         Summaries(opened).make()
         yield opened
+
+
+def test_a_quoted_value_finds_names_with_quotation_marks(tmp_path: Path) -> None:
+    name = 'it\'s "quoted", yes'
+    with Store(landed(tmp_path, [Asked("a", (name,)), Asked("b")])) as store:
+        Summaries(store).make()
+        found = list_page(store, Choice(parse_filter(f"tool:{quoted(name)}")), 9)
+
+    assert [case.eval_id for case in found.cases] == ["s-0"]
 
 
 CHOSEN = [

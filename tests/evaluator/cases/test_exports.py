@@ -18,6 +18,7 @@ from support.worlds.shop import Asked, landed
 
 ADK_PARTS = {"role": "user", "content": "What?", "parts": [{"text": "What?"}, {"inline_data": {}}]}
 PICTURE = {"role": "user", "content": "What?", "content_parts": [{"type": "image"}]}
+FAILED_CALL = {"name": "refund", "error": {"type": "Timeout", "message": "too slow"}}
 READ_BACK = ("deepeval", "openai-evals", "langsmith", "langfuse", "huggingface")
 
 
@@ -228,6 +229,12 @@ def test_what_a_form_has_no_place_for_is_said(
         (make_turn(tools=[], references=[make_turn()]), "adk", "does not support references"),
         (make_turn(state={"paid": True}), "langfuse", "does not support state; left out of 1 case"),
         (make_turn(contextMessages=[MESSAGE]), "adk", "does not support contextMessages"),
+        (
+            make_turn(tools=[FAILED_CALL]),
+            "adk",
+            "does not support errors of tools; left out of 1 case",
+        ),
+        (make_turn(tools=[FAILED_CALL]), "deepeval", "does not support errors of tools"),
         (make_turn(userContent=PICTURE), "deepeval", "does not support images and other content_p"),
         (make_turn(userContent=ADK_PARTS), "langfuse", "does not support images and other content"),
     ],

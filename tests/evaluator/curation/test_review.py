@@ -236,12 +236,13 @@ def test_reviews_are_labels_for_judges(review: Review, database: Path, tmp_path:
     found = ids(review)
     review("approve", found["s-0"])
     review("reject", found["s-1"])
+    review("edit", found["s-2"], "--answer", "It is better so.")
     labels = tmp_path / "labels.jsonl"
 
     review("export", "--labels", "--out", str(labels))
 
     assert {(one.key.eval_id, one.passes) for one in read_labels(labels)} == {
-        ("s-0", True), ("s-1", False),
+        ("s-0", True), ("s-1", False), ("s-2", False),
     }  # fmt: skip
     assert {one[:2] for one in read_labels(database)} == {one[:2] for one in read_labels(labels)}
 

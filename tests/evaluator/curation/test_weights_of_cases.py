@@ -12,6 +12,7 @@ from evaltap.evaluator.analysis.stats.estimate import estimate_items
 from evaltap.evaluator.curation.choosing import choose
 from evaltap.evaluator.curation.recipe import Pick, Recipe
 from evaltap.evaluator.store.database import Store
+from support.builders.cases import make_case, make_turn
 from support.worlds.shop import POLITE, Asked, landed
 
 TURNS = 600
@@ -122,6 +123,30 @@ def test_score_and_report_print_the_weighted_rate_of_a_curated_set_beside_the_pl
     shown = capsys.readouterr().out
     assert f"polite: {scored['represented_pass_rate']:.1%} (" in shown
     assert "of the traffic that these 100 curated cases represent" in shown
+
+
+def test_a_session_stands_for_turns_like_its_last_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cases = [
+        make_case(
+            name,
+            [make_turn(f"t-{n}", answer=answer) for n, answer in enumerate(answers)],
+            source={"curation": {"weight": weight}},
+        )
+        for name, answers, weight in (
+            ("a", ("No.", "Yes, please."), 3),
+            ("b", ("please", "No."), 1),
+        )
+    ]
+    (tmp_path / "s.jsonl").write_text("".join(json.dumps(one) + "\n" for one in cases))
+    (tmp_path / "m.json").write_text(json.dumps([POLITE]))
+
+    given = (str(tmp_path / "s.jsonl"), "--metrics", str(tmp_path / "m.json"))
+    main(["score", *given, "--db", str(tmp_path / "s.duckdb"), "--json"])
+
+    (scored,) = json.loads(capsys.readouterr().out)["metrics"]
+    assert (scored["passed"], scored["represented_pass_rate"]) == (0, 0.75)
 
 
 def test_a_case_that_its_recipe_no_longer_makes_represents_nothing(

@@ -119,6 +119,12 @@ def test_days_that_differ_raise_what_a_usual_day_may_have() -> None:
     assert usual(alike, 0.05).most == pytest.approx(usual(alike).most + 0.05)
 
 
+def test_values_that_are_always_equal_leave_room_for_chance() -> None:
+    days = [[BadTurns(0.1, 1)] * 50 for _ in range(14)]
+
+    assert usual(days).most > 0.11
+
+
 def test_one_session_alone_raises_no_alarm_however_long_it_is() -> None:
     detector = Detector(Usual(0.05, 0.05, 1), longest_session([1, 2, 900]), CHANCE)
     detector.new_day()

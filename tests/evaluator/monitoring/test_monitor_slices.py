@@ -14,11 +14,12 @@ from pydantic.alias_generators import to_snake
 from evaltap.evaluator.monitoring.measures import mean_of
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.formats.monitor import AlertReceiver, ScoreRule, Watch
-from support.builders.cases import write_log
+from evaltap.schemas.wire.record import encode_case
+from support.builders.cases import make_case, make_turn, write_log
 from support.builders.commands import Evaltap
 from support.proofs.planted_changes import PLANTED, named_first
 from support.worlds.traffic import binomial_bounds
-from support.worlds.watched_traffic import traffic, write_metrics
+from support.worlds.watched_traffic import FIRST, traffic, write_metrics
 
 HOW_TO = Path(__file__).parents[3] / "docs/how-to/watch-live-traffic.md"
 
@@ -56,10 +57,15 @@ def store_of(
     pause: int | None = None,
     tools: Callable[[int], Sequence[str]] = lambda day: ("search", "search", "order", "refund"),
     latency: Callable[[int, int], float] = lambda day, number: 100.0 + number,
+    unset_clock: bool = False,
 ) -> str:
     """Record sessions of two apps; `fails` gives the chance by tool and day, `tools` the choice."""
     write_metrics()
     records = traffic(fails, days=days, daily=daily, pause=pause, tools=tools, latency=latency)
+    if unset_clock:
+        turn = make_turn(creationTimestamp=1.0, telemetry={"latencyMs": 9e9})
+        case = make_case("unset", [turn], conversation=[make_turn()])
+        records.append(encode_case(case, producer_id="q", seq=1, time=FIRST))
     write_log(Path("t.log.db"), records)
     evaltap("consume", "--log", "t.log.db", "--db", "t.duckdb", "--metrics", "m.json",
             "--until-idle")  # fmt: skip
@@ -192,6 +198,43 @@ def test_most_turns_that_take_longer_are_found_though_the_slowest_take_no_longer
     assert found[0.5]["rate_after"] == pytest.approx(1)
     _, text, _ = evaltap("monitor", "replay", db, "--rules", "monitor.json")
     assert "firing slow (slow_rate, turns above the median), 2026-11-1" in text
+
+
+@pytest.mark.slow
+def test_a_watch_whose_traffic_came_later_learns_from_its_own_first_days(evaltap: Evaltap) -> None:
+    db = store_of(
+        evaltap,
+        lambda tool, day: 0.0,
+        days=20,
+        tools=lambda day: ("old",) if day < 8 else ("new",),
+        latency=lambda day, number: (100.0 + number) * (3 if day >= 17 else 1),
+    )
+    of_new = {"where": {"tool": "new"}, "baselineDays": 7}
+
+    slow = {"name": "slow", "signal": "slow_rate", **of_new}
+    code, events = replayed(evaltap, db, slow, {"name": "ms", "signal": "mean_latency", **of_new})
+
+    assert code == 1
+    assert [one["status"] for one in events] == ["firing"]
+    assert events[0]["at"] > "2026-11-18"
+
+
+@pytest.mark.slow
+def test_a_turn_of_a_clock_that_was_never_set_is_no_baseline(evaltap: Evaltap) -> None:
+    db = store_of(
+        evaltap,
+        lambda tool, day: 0.8 if tool == "refund" and day >= 16 else 0.0,
+        days=20,
+        latency=lambda day, number: (100.0 + number) * (3 if day >= 16 else 1),
+        unset_clock=True,
+    )
+
+    by_tool, slow = {**HELPFUL, "by": ["tool"]}, {"name": "slow", "signal": "slow_rate"}
+    _, events = replayed(evaltap, db, by_tool, slow)
+
+    slower, helpful = (one for one in events if one["status"] == "firing")
+    assert slower["rate_before"] == pytest.approx(0.05, abs=0.03)
+    assert helpful["slice"] == {"tool": "refund"}
 
 
 def test_a_mean_that_rises_is_an_alarm_in_its_unit_that_names_the_slice(evaltap: Evaltap) -> None:

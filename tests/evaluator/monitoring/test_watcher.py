@@ -22,6 +22,7 @@ from evaltap.evaluator.monitoring.history import (
 )
 from evaltap.evaluator.monitoring.incidents import joined
 from evaltap.evaluator.monitoring.model import BadSpan, Event, summary
+from evaltap.evaluator.monitoring.replay import Watches
 from evaltap.evaluator.page.request import PageRequest
 from evaltap.evaluator.page.security.access import Person
 from evaltap.evaluator.page.views.delivery import view_alerts
@@ -267,6 +268,9 @@ def test_an_alarm_ends_when_its_turns_or_its_watch_are_gone() -> None:
             ("w", "resolved"),
         ]
         assert note_alerts(store, [event("learning", 1)], ["w"]) == []
+        (again,) = note_alerts(store, [event("firing", 1)], ["w"])
+
+        assert again.alert_id not in {one.alert_id for one in found}
 
 
 # Silence, which only the clock sees.
@@ -302,6 +306,19 @@ def test_silence_begins_while_nothing_lands_and_only_when_the_log_is_read(evalta
         assert [(one.event.status, one.event.since) for one in heard] == [
             ("firing", last.astimezone(UTC).replace(tzinfo=None))
         ]
+
+
+def test_a_turn_of_a_fast_clock_ends_no_silence(evaltap: Evaltap) -> None:
+    fast = make_turn(creationTimestamp=(FIRST + timedelta(days=900)).timestamp())
+    record = encode_case(make_case("fast", [fast]), producer_id="q", seq=1, time=FIRST)
+    write_log(Path("t.log.db"), [*traffic(lambda tool, day: 0, days=1), record])
+    consume(evaltap)
+    rules = MonitorFile(watch=[Watch(name="alive", signal="silence", minutes=60)])
+
+    with Store("t.duckdb") as store:
+        (event,) = Watches(rules).evaluate(store, FIRST + timedelta(days=2))
+
+    assert event.status == "firing"
 
 
 @pytest.mark.slow

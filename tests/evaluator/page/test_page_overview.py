@@ -56,7 +56,7 @@ def test_the_overview_of_a_file_ends_with_its_last_turn(store: Store) -> None:
     assert page.reasons[0].of.count == max(one.of.count for one in page.reasons)
     assert page.tools[0].use.tool == "search"
     assert (page.tools[0].use.calls, page.tools[0].use.errors) == (1, 1)
-    assert page.tools[0].error_href.startswith("/cases?q=tool%3A%22search%22+error%3A%2A+from")
+    assert page.tools[0].error_href.startswith("/cases?q=tool%3Asearch+error%3A%2A+from")
 
 
 def test_a_reason_leads_to_the_cases_that_have_it(store: Store) -> None:
@@ -301,6 +301,22 @@ def test_tiles_and_tools_of_sampled_traffic_are_of_all_traffic(tmp_path: Path) -
     assert (tool.use.calls, tool.use.errors) == (20, 10)
     assert tool.use.error_rate == pytest.approx(10 / 110)
     assert tiles["cost"][0] == "$0.60", "ten of 5 cents, a hundred of 0.1 cent"
+
+
+def test_the_cost_of_a_turn_is_that_of_the_turns_whose_cost_is_known(tmp_path: Path) -> None:
+    known, unknown = {"costUsd": 0.05}, {"costUsd": None}
+    half = {"inclusionProbability": 0.5}
+    turns = [Turn("a", telemetry=known, source=half), *[Turn("b", telemetry=unknown)] * 9]
+    with Store(landed(tmp_path, turns)) as store:
+        Summaries(store).make()
+        with Readers(store).reading() as reader:
+            page = overview.read(reader, ASKED)
+
+    (cost,) = (tile for tile in page.tiles if tile.name == "cost")
+    assert (cost.value, cost.remark) == (
+        "$0.10",
+        "$0.05 a turn (known for 2), $0.05 of it recorded",
+    )
 
 
 def test_calls_without_a_duration_count_and_have_no_quantile() -> None:

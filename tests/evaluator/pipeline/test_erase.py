@@ -1,6 +1,7 @@
 """`evaltap store erase`: no byte of the subject remains, nobody else loses data, mentions are reported."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,12 @@ import duckdb
 import pytest
 
 from evaltap.cli.main import main
+from evaltap.evaluator.page.changes import Change, write
+from evaltap.evaluator.page.security.access import Person
+from evaltap.evaluator.store.database import Store
 from evaltap.recorder import Recorder
 from evaltap.schemas.log.local import open_log
-from evaltap.schemas.wire.record import WireRecord
+from evaltap.schemas.wire.record import Manifest, WireRecord, encode_manifest
 from support.builders.cases import TRAJECTORY, make_case, make_records, make_turn, write_log
 
 CANARY = "Zanzibar4711"
@@ -128,6 +132,36 @@ def test_a_session_id_takes_out_that_session_only(capsys: pytest.CaptureFixture[
 
     assert told["sessions"] == 1
     assert [one["removed"].get("cases") for one in told["places"]] == [None, 1, 2, 2]
+
+
+def test_what_was_made_of_a_session_goes_with_it(capsys: pytest.CaptureFixture[str]) -> None:
+    fill(MINE[0], OTHERS[0])
+    curated = [case("a-1#t-1", "", "words"), case("o-0#t-1", "", "words")]
+    Path("curated.jsonl").write_text("".join(json.dumps(one) + "\n" for one in curated))
+    main(["score", "curated.jsonl", "--metrics", "m.json", "--db", "x.duckdb"])
+    with Store("x.duckdb", create=False) as store:
+        for added in (["a-1#t-1", "o-0#t-1"], ["o-0#t-1"]):
+            change = Change("add_to_set", target=added[0][:1], detail={"cases": added})
+            write(store, Person("ann", "admin"), [change])
+        write(store, Person("ann", "admin"), [Change("export", detail={"cases": 2})])
+
+    erase(capsys, "--subject", "a-1")
+
+    assert holding("a-1") == ["curated.jsonl"]
+    with duckdb.connect("x.duckdb") as connection:
+        scored = connection.execute("SELECT DISTINCT eval_id FROM scores ORDER BY 1").fetchall()
+        changed = connection.execute("SELECT action FROM changes ORDER BY 1").fetchall()
+    assert scored == [("o-0",), ("o-0#t-1",)]
+    assert changed == [("add_to_set",), ("export",)]
+
+
+def test_the_account_of_a_producer_is_nobodys() -> None:
+    manifest = Manifest("p", 4711, datetime(2026, 11, 7, tzinfo=UTC))
+    write_log(Path("log.db"), [encode_manifest(manifest)])
+
+    assert main(["store", "erase", "--subject", "4711", "--log", "log.db"]) == 0
+
+    assert b"highestSeq" in Path("log.db").read_bytes()
 
 
 def test_a_subject_is_known_by_its_pseudonym(capsys: pytest.CaptureFixture[str]) -> None:

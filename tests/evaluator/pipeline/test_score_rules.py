@@ -247,6 +247,7 @@ def test_a_report_weights_the_scores_of_a_rule_as_the_estimate_does(
     assert helpful["pass_rate"] == pytest.approx(rate["rate"])
     assert helpful["interval"] == pytest.approx([rate["low"], rate["high"]])
     assert helpful["pass_rate"] > helpful["sample_pass_rate"] + 0.1
+    assert helpful["case_pass_rate"] is report["passing_rate"] is None, "cases have no weight"
     with served(Path("t.duckdb"), Path.cwd()) as page:
         assert "estimated from a sample" in page.ask("/", role="admin").text
 

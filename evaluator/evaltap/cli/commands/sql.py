@@ -4,11 +4,13 @@ import csv
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from itertools import chain, count
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from evaltap.cli.messages import print_json
 from evaltap.cli.options.inspect import SqlOptions
 from evaltap.evaluator.reports.cases import NARROW
 from evaltap.evaluator.reports.console import console
@@ -40,10 +42,22 @@ def _print(options: SqlOptions, names: Sequence[str], chunks: Iterator[Rows]) ->
         for chunk in chunks:
             out.writerows([_plain(value) for value in row] for row in chunk)
     elif options.json:
-        rows = [dict(zip(names, row, strict=True)) for chunk in chunks for row in chunk]
-        print(json.dumps(rows, ensure_ascii=False, default=str))
+        keys = [*_distinct(names)]
+        rows = [dict(zip(keys, row, strict=True)) for chunk in chunks for row in chunk]
+        text = json.dumps(rows, ensure_ascii=False, default=str)
+        print_json(json.loads(text, parse_constant=lambda _: None))  # JSON has no NaN or infinity
     else:
         _print_rows(names, chunks, options.limit)
+
+
+def _distinct(names: Sequence[str]) -> Iterator[str]:
+    """Yield the names, with numbers after those that were there before: a, a_1."""
+    taken: set[str] = set()
+    for name in names:
+        numbered = chain([name], (f"{name}_{number}" for number in count(1)))
+        found = next(one for one in numbered if one not in taken)
+        taken.add(found)
+        yield found
 
 
 def _print_rows(names: Sequence[str], chunks: Iterator[Rows], limit: int) -> None:

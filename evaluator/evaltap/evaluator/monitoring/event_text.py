@@ -3,7 +3,6 @@
 import shlex
 from collections.abc import Iterator
 
-from evaltap.evaluator.monitoring.learned import LEAST_DAYS, LEAST_SESSIONS
 from evaltap.evaluator.monitoring.measures import shown
 from evaltap.evaluator.monitoring.model import (
     UNKNOWN,
@@ -15,6 +14,7 @@ from evaltap.evaluator.monitoring.model import (
     of_limit,
     subject,
 )
+from evaltap.evaluator.monitoring.turns import LEAST_DAYS, LEAST_SESSIONS
 from evaltap.evaluator.store.database import utc_now
 from evaltap.schemas.formats.monitor import Watch
 from evaltap.schemas.text import counted

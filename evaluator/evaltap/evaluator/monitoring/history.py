@@ -216,14 +216,14 @@ def _new(
         if late or begins == on:
             continue
         on = begins
-        alert_id = _alert_id(key, event) if begins else alert_id
+        alert_id = _alert_id(key, event, alert_id) if begins else alert_id
         rows.append(Alert(alert_id, event, True, store.now()))
     now_on = bool(turned) and turned[-1].status == "firing"
     if now_on != on:  # late or deleted turns contradict what was stored
         last = events[-1]
         ended = replace(last, status="resolved", at=last.at or store.now())
         event = turned[-1] if now_on else ended
-        alert_id = _alert_id(key, event) if now_on else alert_id
+        alert_id = _alert_id(key, event, alert_id) if now_on else alert_id
         rows.append(Alert(alert_id, event, True, store.now()))
     return _without_past(rows)
 
@@ -240,10 +240,11 @@ def _key(event: Event) -> Key:
     return Key(event.watch, json.dumps(dict(event.slice), sort_keys=True), event.quantile or COMMON)
 
 
-def _alert_id(key: Key, event: Event) -> str:
+def _alert_id(key: Key, event: Event, before: str) -> str:
+    """Return an id that no other alarm of the stream has, even if one that ended began at the same time."""
     other = () if key.quantile == COMMON else (f"{key.quantile:g}",)
     at = "" if event.at is None else event.at.isoformat()
-    named = "\0".join((key.watch, key.slice, *other, at))
+    named = "\0".join((key.watch, key.slice, *other, at, *filter(None, [before])))
     return hashlib.sha256(named.encode()).hexdigest()[:16]
 
 

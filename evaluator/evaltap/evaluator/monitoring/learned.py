@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from itertools import groupby
-from typing import Final, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from evaltap.evaluator.analysis.estimates.scope import SLICES
 from evaltap.evaluator.analysis.stats.detector import (
@@ -28,6 +28,8 @@ from evaltap.evaluator.monitoring.incidents import bad_span
 from evaltap.evaluator.monitoring.measures import Found, is_good, unit_of
 from evaltap.evaluator.monitoring.model import BadSpan, Event, Status
 from evaltap.evaluator.monitoring.turns import (
+    LEAST_DAYS,
+    LEAST_SESSIONS,
     MOST_POINTS,
     OTHER,
     Changes,
@@ -175,10 +177,6 @@ class Alarms:
         return max(0.0, low - sum(one.expected for one in days) / weight)
 
 
-LEAST_DAYS: Final = 7
-LEAST_SESSIONS: Final = 50
-
-
 @dataclass(frozen=True, slots=True)
 class LearnedBaseline:
     """The baseline of a stream, learned from its first days."""
@@ -278,10 +276,13 @@ class LearnedWatch:
         if not turns:
             return [Event(self._watch.name, {}, "no_data", None, quantile=self._quantile)]
         begins = turns[0].started_at.date() + timedelta(days=self._watch.baseline_days)
+        sessions = self._ended(turns, until)
+        learned = len(_baseline(sessions, begins))
+        ends = sessions[learned].began.date() if learned < len(sessions) else date.max
         found: dict[tuple[str, str], Sequence[WatchedTurn]] = {("", ""): turns}
         for by in self._watch.by:
             assert self._counting is not None
-            sliced = by_value(read_turns(store, self._watch, self._counting, by), begins)
+            sliced = by_value(read_turns(store, self._watch, self._counting, by), ends)
             self._kept = {**self._kept, by: frozenset(sliced)}
             found |= {(by, value): many for value, many in sorted(sliced.items())}
         # All streams share the probability of a false alarm.

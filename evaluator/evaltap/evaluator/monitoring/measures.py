@@ -86,7 +86,7 @@ def mean_of(
     spread *= len(given) / max(1, len(given) - 1)
     mean = min(1.0, max(0.0, mean))
     part = mean * (1 - mean)
-    trials = part / spread if spread > 1e-15 and part > 0 else effective
+    trials = part / spread if spread > 0 and part > 0 else effective
     low, high = wilson_of(mean, max(1.0, trials), t95(max(1.0, effective - 1)))
     turns = sum(n for *_, n in given)
     return Found(mean * scale, low * scale, high * scale, turns, len(given))

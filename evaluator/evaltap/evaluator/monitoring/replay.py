@@ -40,11 +40,11 @@ class SilenceWatch:
     def evaluate(
         self, store: StoreReader, changes: Changes, until: datetime | None
     ) -> Sequence[Event]:
-        """Return all stored gaps, and the one up to `until`."""
+        """Return all stored gaps, and the one up to `until`; later turns, of fast clocks, end none."""
         point = self._point
         if point is not None and changes.since < point.day:
             point = None
-        with self._turns(store, None if point is None else point.day) as turns:
+        with self._turns(store, None if point is None else point.day, until) as turns:
             if point is None:
                 ((newest,),) = turns.rows(_NEWEST)
                 if newest is None:
@@ -57,10 +57,14 @@ class SilenceWatch:
             gaps, last = self._gaps(turns, begin, before, None)
         return [*found, *gaps, *self._now(last or before, until, none=not (found or gaps))]
 
-    def _turns(self, store: StoreReader, since: datetime | None) -> AbstractContextManager[Turns]:
+    def _turns(
+        self, store: StoreReader, since: datetime | None, until: datetime | None
+    ) -> AbstractContextManager[Turns]:
         times = (start_of(store, self._watch.name), since and since.replace(tzinfo=UTC))
         scope = Scope(
-            where=where_of(self._watch, {}), since=max((one for one in times if one), default=None)
+            where=where_of(self._watch, {}),
+            since=max((one for one in times if one), default=None),
+            until=until and until.replace(tzinfo=UTC) + timedelta(microseconds=1),
         )
         return choose_turns(store, scope, [], Signal("TRUE", "TRUE"))
 

@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, datetime, time, timedelta
 from typing import Any, Final, NamedTuple
 
 from evaltap.evaluator.analysis.estimates.scope import Scope, Signal
@@ -25,6 +25,9 @@ from evaltap.schemas.formats.monitor import Watch
 
 EVERYTHING: Final = datetime.min
 NOTHING: Final = datetime.max
+LEAST_DAYS: Final = 7
+LEAST_SESSIONS: Final = 50
+"""A baseline contains at least so many days and sessions."""
 
 
 class Changes(NamedTuple):
@@ -141,7 +144,7 @@ class Counting(NamedTuple):
     limit: float | None = None
     """For slow, costly and long: a quantile of the baseline's turns."""
     limit_until: datetime = EVERYTHING
-    """UTC, without a time zone: the end of that baseline."""
+    """UTC, without a time zone: the end of that baseline, as far as it has one."""
     largest: float = 1.0
     """For learned means: larger values count as much as this one."""
 
@@ -364,17 +367,23 @@ def by_value(turns: Sequence[WatchedTurn], until: date) -> Mapping[str, Sequence
 
 
 def _above(store: StoreReader, column: str, share: float, watch: Watch) -> Counting | None:
-    """Return counting rules for turns above a weighted quantile of a column in the baseline."""
-    begins = start_of(store, watch.name)
-    ((first,),) = store.rows(
-        "SELECT min(started_at)::DATE FROM latest_turns WHERE started_at >= $begins",
-        {"begins": (begins or datetime.min.replace(tzinfo=UTC)).replace(tzinfo=None)},
-    )
-    if first is None:
-        return None
-    until = datetime.combine(first, time()) + timedelta(days=watch.baseline_days)
-    where = where_of(watch, _ALL)
-    scope = Scope(since=begins, until=until.replace(tzinfo=UTC), where=where)
+    """Return counting rules for turns above a weighted quantile of a column in the watch's baseline."""
+    scope = _scope(store, watch, _ALL)
     with choose_turns(store, scope, [], Signal(column, f"{column} IS NOT NULL")) as turns:
-        limit = quantile(turns, share)
+        least = {"days": watch.baseline_days, "least": LEAST_DAYS, "sessions": LEAST_SESSIONS}
+        ((ends,),) = turns.rows(_BASELINE_ENDS, least)
+        until = NOTHING if ends is None else datetime.combine(ends, time())
+        limit = quantile(turns, share, until)
     return None if limit is None else Counting(None, limit, until)
+
+
+# As `_baseline` of a learned watch, whose turns count at once.
+_BASELINE_ENDS: Final = """
+SELECT min(day) FROM (
+  SELECT started_at::DATE AS day, count(DISTINCT session) AS sessions,
+         sum(sessions) OVER (ORDER BY day) - sessions AS before,
+         row_number() OVER (ORDER BY day) - 1 AS days, min(day) OVER () + $days::INTEGER AS earliest
+  FROM {turns} WHERE counts AND started_at IS NOT NULL GROUP BY day
+)
+WHERE day >= earliest AND days >= $least AND before >= $sessions
+"""

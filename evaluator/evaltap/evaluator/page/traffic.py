@@ -156,6 +156,18 @@ def turn_count(reader: StoreReader, span: Span, app: str) -> int:
     return int(turns)
 
 
+def priced_turns(reader: StoreReader, span: Span, app: str) -> float:
+    """Return the turns of the traffic in a span whose cost is known, as the recorded ones stand for them."""
+    ((turns,),) = reader.rows(
+        """SELECT coalesce(sum(1 / coalesce(inclusion_probability, 1)), 0) FROM latest_turns
+           WHERE coalesce(started_at, landed_at) >= $start AND coalesce(started_at, landed_at) < $until
+             AND cost_usd IS NOT NULL AND coalesce(inclusion_probability, 1) > 0
+             AND ($app::VARCHAR = '' OR app_name = $app)""",
+        span.parameters(app),
+    )
+    return float(turns)
+
+
 class LeftOut(NamedTuple):
     """The turns, or the calls of a tool, that sampling left out, as the recorded ones stand for them."""
 

@@ -222,14 +222,15 @@ def _print_item(out: Console, head: str, text: str) -> None:
 
 def crashed_line(summary: Summary) -> str:
     """Return the number of cases with a failed run; empty if there are none."""
-    crashed = summary.crashed
-    if not crashed.count or crashed.rate is None:
+    crashed, share = summary.crashed, ""
+    if not crashed.count:
         return ""
-    low, high = crashed.rate.interval
-    of_all = " of all cases" if summary.weighted else ""
-    share = f"{crashed.rate.value:.1%}{of_all}, 95 % interval {low:.0%} to {high:.0%}"
+    if crashed.rate is not None:
+        low, high = crashed.rate.interval
+        of_all = " of all cases" if summary.weighted else ""
+        share = f" ({crashed.rate.value:.1%}{of_all}, 95 % interval {low:.0%} to {high:.0%})"
     return (
-        f"crashed: {crashed.count:,} of {counted(crashed.cases, 'case')} ({share});"
+        f"crashed: {crashed.count:,} of {counted(crashed.cases, 'case')}{share};"
         " the agent's run failed, never ended or was cut off"
     )
 

@@ -128,7 +128,7 @@ class CrashedCases:
     count: int
     """The cases that crashed."""
     rate: Rate | None = None
-    """Of all traffic, if it was sampled."""
+    """Of all traffic, if it was sampled; None if score rules left out turns of every metric."""
 
     def data(self) -> dict[str, object]:
         """Return the counts as JSON data."""
@@ -202,7 +202,7 @@ class Summary:
     weighted: bool = False
     """Whether the traffic was sampled, so that rates, intervals and means are of all traffic."""
     passing_rate: float | None = None
-    """If weighted: the share of evaluated cases without a failure."""
+    """If weighted: the share of evaluated cases without a failure; None if score rules left out turns."""
     notes: tuple[str, ...] = ()
     """Notes on cases and traffic that the rates do not cover."""
     gate: GateCounts | None = None
@@ -457,13 +457,18 @@ _CRASHES: Final = _TRIALS.replace(
   ) WHERE TRUE""",
 )
 
-# Turns of one session that became cases of their own (`<session>#<turn>`) are a cluster.
+# Turns of one session that became cases of their own (`<session>#<turn>`) are a cluster.  A session up to a
+# turn stands for turns like its last one.
 _REPRESENTED: Final = f"""
 SELECT metric_name, {_OF_CASE.format(eval_id="regexp_replace(eval_id, '#[^#]*$', '')")} AS of_case, weight,
-       status = 'passed'
-FROM (SELECT * {{scope}} AND status IN ('passed', 'failed', 'crashed'))
+       coalesce(last, status) = 'passed'
+FROM (SELECT * {{scope}})
 JOIN curated_cases USING (run_id, app_name, eval_set_id, eval_id)
-WHERE weight > 0
+LEFT JOIN (
+  SELECT run_id, app_name, eval_set_id, eval_id, metric_name, arg_max(status, turn_index) AS last
+  FROM turn_scores SEMI JOIN curated_cases USING (run_id, app_name, eval_set_id, eval_id) GROUP BY ALL
+) USING (run_id, app_name, eval_set_id, eval_id, metric_name)
+WHERE weight > 0 AND coalesce(last, status) IN ('passed', 'failed', 'crashed')
 ORDER BY ALL
 """
 
@@ -508,16 +513,13 @@ def _with_turns(
     if not traffic.weighted:
         of_turns = (_unweighted(row, traffic.rates.get(row.metric_name)) for row in summary.metrics)
         return replace(summary, metrics=tuple(of_turns), notes=notes)
-    crashed = summary.crashed
-    if traffic.crashed is not None:
-        crashed = replace(crashed, rate=traffic.crashed)
     return replace(
         summary,
         metrics=tuple(
             _weighted(row, traffic.rates.get(row.metric_name), traffic.cases.get(row.metric_name))
             for row in summary.metrics
         ),
-        crashed=crashed,
+        crashed=replace(summary.crashed, rate=traffic.crashed),
         weighted=True,
         passing_rate=traffic.passing.value if traffic.passing else None,
         notes=notes,
@@ -609,4 +611,13 @@ def read_traffic(
     crashed = share(lambda one: "crashed" in one)
     passing = share(lambda one: not one & _FAILING, lambda one: one != {"not_evaluated"})
     by_name = {rate.metric: rate for rate in of_cases if rate.metric is not None}
+    # Cases of which rules left turns out have no probability of their own.
+    for name in (left_out := store.column(_LEFT_OUT)):
+        by_name.pop(name, None)
+    if left_out:
+        passing = None
+        crashed = crashed if by_name else None
     return Traffic(rates, crashed, passing, by_name), found.notes
+
+
+_LEFT_OUT: Final = "SELECT DISTINCT metric_name FROM latest_decisions WHERE decision <> 'score'"

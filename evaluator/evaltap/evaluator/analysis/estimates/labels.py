@@ -75,8 +75,9 @@ def _reviewed(path: Path) -> list[Label]:
 
 
 def reviewed_labels(store: StoreReader) -> list[Label]:
-    """Return the verdicts of reviewers about turns."""
-    return _labels(store, "verdict = 'good'", "v_review_items WHERE verdict IS NOT NULL")
+    """Return the verdicts of reviewers about turns; one that they had to edit fails."""
+    passes = "verdict = 'good' AND after IS NULL"
+    return _labels(store, passes, "v_review_items WHERE verdict IS NOT NULL")
 
 
 def feedback_labels(store: StoreReader) -> list[Label]:

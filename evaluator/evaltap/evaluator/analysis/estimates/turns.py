@@ -374,10 +374,11 @@ COMMON: Final = 0.95
 MEDIAN: Final = 0.5
 
 
-def quantile(turns: Turns, share: float) -> float | None:
-    """Return a quantile of the signal of the turns that count; None without turns."""
-    counted = f"SELECT has, probability AS inclusion_probability FROM {turns.table} WHERE counts"
-    (found,) = weighted_quantiles(turns.store, f"FROM ({counted})", "has", (share,))
+def quantile(turns: Turns, share: float, until: datetime = datetime.max) -> float | None:
+    """Return a quantile of the signal of turns that count and started before a stored time; None without."""
+    counted = f"""FROM (SELECT has, probability AS inclusion_probability FROM {turns.table}
+      WHERE counts AND started_at < '{until}')"""
+    (found,) = weighted_quantiles(turns.store, counted, "has", (share,))
     return found
 
 

@@ -126,8 +126,8 @@ def parse_filter(text: str) -> Filter:
 
 
 def quoted(value: str) -> str:
-    """Return a value in the syntax of filters, without quotation marks, which filters cannot contain."""
-    plain = value.replace('"', "")
+    """Return a value in the syntax of filters, with ? for quotation marks, which values cannot contain."""
+    plain = value.replace('"', "?")
     bare = plain and all(letter.isalnum() or letter in "-_./@#" for letter in plain)
     return plain if bare else f'"{plain}"'
 

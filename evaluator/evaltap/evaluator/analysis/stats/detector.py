@@ -33,6 +33,8 @@ _DIFFERS: Final = 2.0
 """By how many standard errors hours, or weekends, must differ in the baseline to have shares of their own."""
 _WEEKENDS: Final = 3
 """The least number of weekend days, and of other days, to tell them apart."""
+_ROUNDING: Final = 1e-15
+"""A smaller variance is that of equal values, rounded."""
 BACK: Final = 0.05
 """The probability that an alarm resolves while the share is still as high."""
 _LEAST_BACK: Final = 20
@@ -293,4 +295,5 @@ def share_of(sessions: Sequence[BadTurns]) -> tuple[float, float]:
     if not weight:
         raise ValueError("no turn counts; expected sessions with turns")
     share = sum(session.bad for session in sessions) / weight
-    return share, sum((one.bad - share * one.weight) ** 2 for one in sessions) / weight**2
+    spread = sum((one.bad - share * one.weight) ** 2 for one in sessions) / weight**2
+    return share, spread if spread > _ROUNDING else 0.0

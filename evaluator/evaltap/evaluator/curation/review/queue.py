@@ -433,7 +433,7 @@ def exported_labels(store: StoreReader, queue: str) -> list[dict[str, object]]:
             "evalId": one.eval_id,
             "invocationId": one.invocation_id,
             "evalSetId": one.eval_set_id,
-            "label": "pass" if one.verdict == "good" else "fail",
+            "label": "pass" if one.verdict == "good" and one.after is None else "fail",
         }
         for one in items(store, queue)
         if one.verdict

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
+from evaltap.evaluator.analysis.filters.language import quoted
 from evaltap.evaluator.ingest.landing.seq_ranges import size
 from evaltap.evaluator.page import traffic
 from evaltap.evaluator.page.reasons import ReasonCount, TurnCounts, reasons
@@ -143,6 +144,8 @@ def read(reader: StoreReader, request: PageRequest) -> Overview:
     )
     usual, alarms = _usual(before, chosen), alarms_in(reader, span)
     left_out = others.get(("turns", ""))
+    has_costs = any(row.cost_usd is not None for row in rows)
+    priced = traffic.priced_turns(reader, span, app) if has_costs else 0.0
     return Overview(
         made,
         landed,
@@ -153,7 +156,7 @@ def read(reader: StoreReader, request: PageRequest) -> Overview:
         metric=chosen.metric if chosen else "",
         sampled=_is_sampled(rows, scores),
         effective=chosen.rate.effective_n if chosen and chosen.rate else 0.0,
-        tiles=_tiles(request, span, rows, left_out, chosen, latencies, tools, delivery),
+        tiles=_tiles(request, span, rows, left_out, chosen, latencies, tools, delivery, priced),
         charts=_charts(span, rows, scores, chosen, newest, latencies, usual, alarms),
         metrics=_metric_lines(request, span, found, before),
         reasons=tuple(Reason(one, _filter(request, _failing(one), span)) for one in why),
@@ -259,7 +262,7 @@ def _failing(reason: ReasonCount) -> str:
 
 def _of_tool(tool: str) -> tuple[str, str]:
     """Return the filters of cases that call a tool, and of cases in which it failed."""
-    named = f'tool:"{tool}"'
+    named = f"tool:{quoted(tool)}"
     return named, f"{named} error:*"
 
 
@@ -272,6 +275,7 @@ def _tiles(
     latencies: Mapping[datetime | None, Latency],
     tools: Sequence[ToolUse],
     delivery: Delivery,
+    priced: float,
 ) -> tuple[Tile, ...]:
     turns, errors = sum(row.turns for row in rows), sum(row.errors for row in rows)
     costs = [row.cost_usd for row in rows if row.cost_usd is not None]
@@ -298,7 +302,9 @@ def _tiles(
             Tile("latency, p95", duration(latency.p95), f"median {duration(latency.median)}", slow)
         )
     if costs:
-        known = f"{money(cost / whole)} a turn" if whole else ""
+        known = f"{money(cost / priced)} a turn" if priced else ""
+        if priced < 0.999 * whole:
+            known += f" (known for {priced:,.0f})"
         if others is not None:
             known += f", {money(sum(costs))} of it recorded"
         tiles.append(Tile("cost", money(cost), known, _cases(request, "cost:>0", span)))

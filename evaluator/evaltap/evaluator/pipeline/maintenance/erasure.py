@@ -8,6 +8,7 @@ changed.
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from evaltap.schemas.files.documents import is_json_lines, read_bytes, write_byt
 from evaltap.schemas.formats.model import Json
 from evaltap.schemas.log.local import LocalLog, open_log
 from evaltap.schemas.wire.dead_letter import read_headers
+from evaltap.schemas.wire.envelope import WireRecord
 
 LETTERS_PER_READ = 100
 
@@ -54,8 +56,11 @@ class Subject:
             for name in _USER_NAMES
         ]
         sessions = [case.get(name) for name in _SESSION_NAMES] + [_curated_from(case)]
-        return any(one in self.names for one in (*users, *sessions) if isinstance(one, str)) or any(
-            one in self.sessions for one in sessions if isinstance(one, str)
+        return any(one in self.names for one in users if isinstance(one, str)) or any(
+            part in self.names or part in self.sessions
+            for one in sessions
+            if isinstance(one, str)
+            for part in accumulate(one.split("#"), "{}#{}".format)  # a turn of it: `session#turn`
         )
 
     def gave(self, feedback: Json) -> bool:
@@ -100,12 +105,14 @@ def erase_from_log(path: Path, subject: Subject, *, dry_run: bool) -> Erased:
     """Delete the subject's records and rewrite the file; raise InputError while others have it open."""
     with closing(open_log(path, mode="read" if dry_run else "append")) as log:
         theirs, others = [], 0
-        for offset, value, case in _cases(log):
-            mentioned = subject.is_mentioned(value)
-            # A record that is not a case becomes a dead letter, which may contain anything: a
-            # mention suffices.
+        for offset, record, case in _cases(log):
+            mentioned = subject.is_mentioned(record.value or b"")
+            # A record that cannot land becomes a dead letter, which may contain anything: a mention
+            # suffices.
             theirs_by_name = subject.owns(case) or subject.gave(case)
-            if theirs_by_name or (mentioned and not _is_case(case)):
+            if theirs_by_name or (
+                not _lands(case) and any(map(subject.is_mentioned, _all(record)))
+            ):
                 theirs.append(offset)
             else:
                 others += mentioned
@@ -115,18 +122,26 @@ def erase_from_log(path: Path, subject: Subject, *, dry_run: bool) -> Erased:
     return Erased(str(path), {"records": len(theirs)}, others)
 
 
-def _is_case(value: Json) -> bool:
-    return isinstance(value, dict) and isinstance(value.get("evalId"), str)
+def _lands(value: Json) -> bool:
+    """Return whether this is a case, feedback or a manifest."""
+    return isinstance(value, dict) and (
+        "highestSeq" in value or isinstance(value.get("evalId"), str)
+    )
 
 
-def _cases(log: LocalLog) -> Iterator[tuple[int, bytes, Any]]:
+def _cases(log: LocalLog) -> Iterator[tuple[int, WireRecord, Any]]:
     for number, record in log.records():
-        value = record.value or b""
         try:
-            case = orjson.loads(value)
+            case = orjson.loads(record.value or b"")
         except ValueError:
             case = None
-        yield number, value, case
+        yield number, record, case
+
+
+def _all(record: WireRecord) -> Iterator[bytes]:
+    yield from (record.key or b"", record.value or b"")
+    for name, value in record.headers:
+        yield from (name.encode(), value or b"")
 
 
 # -- the store -------------------------------------------------------------------------------------
@@ -134,14 +149,21 @@ def _cases(log: LocalLog) -> Iterator[tuple[int, bytes, Any]]:
 
 def find_in_store(path: Path, subject: Subject) -> None:
     """Add the subject's sessions in a DuckDB file or an archive."""
-    names = list(subject.names)
+    given = {"names": list(subject.names), "known": list(subject.names | subject.sessions)}
     with ArchiveStore(path) if is_archive(path) else Store(path, create=False) as store:
-        rows = store.rows(
-            "SELECT eval_id FROM cases WHERE user_id IN $names OR eval_id IN $names"
-            " UNION SELECT eval_id FROM gate_results WHERE user_id IN $names",
-            {"names": names},
-        )
-    subject.sessions.update(eval_id for (eval_id,) in rows)
+        subject.sessions.update(store.column(_SESSIONS, given))
+
+
+# Cases curated from one turn, and their scores and runs, are named `session#turn`.
+_SESSIONS = """
+SELECT eval_id FROM cases WHERE user_id IN $names OR eval_id IN $names
+UNION SELECT eval_id FROM gate_results WHERE user_id IN $names
+UNION SELECT eval_id FROM (
+  SELECT eval_id FROM cases UNION SELECT eval_id FROM scores UNION SELECT eval_id FROM gate_results
+  UNION SELECT eval_id FROM units UNION SELECT eval_id FROM reference_cases
+) JOIN (SELECT unnest($known) AS name) ON starts_with(eval_id, name || '#')
+WHERE contains(eval_id, '#')
+"""
 
 
 def erase_from_store(path: Path, subject: Subject, *, dry_run: bool) -> Erased:
@@ -272,11 +294,14 @@ WHERE f.given_by IN $names
 def _theirs(table: str, subject: Subject, sessions: list[str]) -> tuple[str, dict[str, list[str]]]:
     """Return the condition for the subject's rows in a table, and its parameters."""
     given = {"sessions": sessions}
+    if table == "changes":
+        return f"(eval_id IN $sessions OR coalesce({_NAMED_IN_SET}, false))", given
     if table != "feedback":
         return "eval_id IN $sessions", given
     return "(eval_id IN $sessions OR given_by IN $names)", given | {"names": list(subject.names)}
 
 
+_NAMED_IN_SET = "list_has_any(TRY_CAST(detail->'$.cases' AS VARCHAR[]), $sessions)"
 _TEXTS = {
     "turns": ("actual_json", "expected_json"),
     "cases": ("case_json",),

@@ -129,16 +129,19 @@ def tiles(report: Report) -> list[Tile]:
     found = [Tile("cases", f"{total:,}", counted(len(report.metrics), "metric"))]
     if evaluated:
         rate, remark = counts.get("passed", 0) / evaluated, "cases without a failure"
-        if report.summary.weighted and report.summary.passing_rate is not None:
+        if report.summary.weighted and report.summary.passing_rate is None:
+            remark = f"scored {remark}, not of all traffic"
+        elif report.summary.passing_rate is not None:
             remark = f"of all traffic, {remark}; {percent(rate)} of the recorded ones"
             rate = report.summary.passing_rate
         found.append(Tile("pass rate", percent(rate), remark))
-    crashed = report.summary.crashed
-    if crashed.count and crashed.rate is not None:
+    crashed, remark = report.summary.crashed, ""
+    if crashed.rate is not None:
         low, high = crashed.rate.interval
         cases = "all traffic" if report.summary.weighted else "the cases"
         ends = f"{100 * low:.1f} to {percent(high)}"
         remark = f"{percent(crashed.rate.value)} of {cases}, 95 % interval {ends}"
+    if crashed.count:
         found.append(Tile("crashed", f"{crashed.count:,}", remark))
     gaps = sum(row.not_evaluated for row in report.summary.metrics)
     errors = sum(row.errors for row in report.summary.metrics)

@@ -434,7 +434,7 @@ CREATE TABLE IF NOT EXISTS changes (
 -- Alarms of watches on live traffic; append-only, with a row for the beginning and a row for the end of an alarm.
 -- While an alarm is on, alarms of the same cause are added to the `also` of its first row.
 CREATE TABLE IF NOT EXISTS alerts (
-  alert_id VARCHAR NOT NULL,               -- hash of watch, slice, quantile and beginning: one for all rows of an alarm
+  alert_id VARCHAR NOT NULL,               -- hash of watch, slice, quantile, beginning and the alarm before: one for all rows of an alarm
   watch    VARCHAR NOT NULL,
   slice    JSON NOT NULL,                  -- {dimension: value}; {}: all watched traffic
   status   VARCHAR NOT NULL,               -- firing | resolved

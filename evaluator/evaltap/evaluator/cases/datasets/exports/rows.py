@@ -150,6 +150,8 @@ def omitted_parts(case: CaseData, form: str = "") -> list[str]:
     left_out = () if form else ("parts",)
     if any(_has_more_than_text(one) or one.keys() & left_out for one in messages):
         names.append("images and other content_parts")
+    if any((tool or {}).get("error") for turn in turns for tool in turn.get("tools") or ()):
+        names.append("errors of tools")
     return list(dict.fromkeys(names))
 
 
