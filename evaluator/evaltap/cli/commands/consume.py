@@ -190,7 +190,9 @@ def _consume(
         account = account_of(store)
         moved += report_start_position(options.command, options.log, options.begin, source, store)
         rules = read_monitor(options.monitor, scorer)
-        pending = scorer and _pending(options, scorer, engine, store, references, rules.score)
+        pending = None
+        if scorer is not None:
+            pending = _pending(options, scorer, engine, store, references, rules.score)
         closed = opened.enter_context(ExitStack())  # the tasks close before the page and the store
         consumer = Consumer(
             source,
