@@ -169,7 +169,7 @@ class Slow(MemorySink):
 @pytest.mark.slow
 def test_closing_waits_as_long_as_turns_are_written() -> None:
     sink = Slow()
-    recorder = Recorder(sink=sink, close_timeout_seconds=0.8)
+    recorder = Recorder(sink=sink, close_timeout_seconds=1.6)
     record(recorder, 2_500)
 
     assert recorder.close()

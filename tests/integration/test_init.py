@@ -87,7 +87,8 @@ def test_consume_watches_with_the_starter_file_and_sends_nothing_for_a_file_that
     assert evaltap("consume", "--until-idle")[0] == 0
     watched = evaltap("monitor", "status")[1]
     assert [name for name in ("tool errors", "failing", "slow") if name not in watched] == []
-    assert "the first five minutes have not ended: tool errors" in watched
+    started = "the first five minutes have not ended: tool errors", "ok: tool errors"
+    assert any(one in watched for one in started)  # by the clock, they may just have ended
     assert "tool errors" in evaltap("monitor", "replay")[1]  # the file of the settings
 
     rules = json.loads(Path("monitor.json").read_text())
