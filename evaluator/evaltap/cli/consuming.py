@@ -111,7 +111,11 @@ def read_monitor(path: Path | None, scorer: CaseScorer | None) -> MonitorFile:
 
 
 def watching(
-    command: str, rules: MonitorFile, store: Store, receivers: Sequence[Receiver]
+    command: str,
+    rules: MonitorFile,
+    store: Store,
+    receivers: Sequence[Receiver],
+    ends: Callable[[], bool],
 ) -> tuple[list[ConsumerTask], Callable[[], Mapping[str, float]]]:
     """Return the tasks that run the watches and send their alerts, and what returns the watches' evidence."""
     if not rules.watch:
@@ -129,7 +133,7 @@ def watching(
             say(command, f"{status} {summary(event)}{shown}")
         outbox.add(found)
 
-    watcher = Watcher(store, rules, report)
+    watcher = Watcher(store, rules, report, ends=ends)
     return [watcher, outbox], lambda: watcher.evidence
 
 

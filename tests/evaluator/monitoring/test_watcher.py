@@ -308,6 +308,21 @@ def test_silence_begins_while_nothing_lands_and_only_when_the_log_is_read(evalta
         ]
 
 
+def test_who_only_waits_for_the_watches_to_end_waits_through_no_pause() -> None:
+    ends = False
+    rules = MonitorFile(watch=[Watch(name="alive", signal="silence", minutes=60)])
+    with Store(":memory:") as store:
+        watcher = Watcher(store, rules, lambda _: None, ends=lambda: ends, clock=Clock())
+        wait_for(lambda: watcher.step(None) or watcher.idle)
+        watcher.step({})
+        watcher.step(None)
+        assert not watcher._evaluation.runs, "landing has priority"
+
+        ends = True
+        wait_for(lambda: watcher.step(None) or watcher.idle)
+        watcher.close()
+
+
 def test_a_turn_of_a_fast_clock_ends_no_silence(evaltap: Evaltap) -> None:
     fast = make_turn(creationTimestamp=(FIRST + timedelta(days=900)).timestamp())
     record = encode_case(make_case("fast", [fast]), producer_id="q", seq=1, time=FIRST)

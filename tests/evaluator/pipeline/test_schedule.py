@@ -95,21 +95,20 @@ def test_who_reads_to_the_end_scores_only_there_or_when_too_much_waits() -> None
 
 
 @pytest.mark.parametrize(
-    ("until_idle", "at_end", "due", "idle", "over"),
+    ("until_idle", "at_end", "due", "over"),
     [
-        (True, True, False, True, True),
-        (True, True, True, True, False),  # scoring may have left rows to publish
-        (True, True, False, False, False),
-        (True, False, False, True, False),
-        (False, True, False, True, False),
+        (True, True, False, True),
+        (True, True, True, False),  # scoring may have left rows to publish
+        (True, False, False, False),
+        (False, True, False, False),
     ],
 )
-def test_it_is_over_once_nobody_has_anything_left_to_do(
-    *, until_idle: bool, at_end: bool, due: bool, idle: bool, over: bool
+def test_it_is_over_once_all_has_landed_and_is_scored(
+    *, until_idle: bool, at_end: bool, due: bool, over: bool
 ) -> None:
     schedule = Schedule(LIMITS, Clock(), until_idle=until_idle)
 
-    assert schedule.is_over(at_end=at_end, due=due, idle=idle) is over
+    assert schedule.is_over(at_end=at_end, due=due) is over
 
 
 def test_nobody_waits_for_records_while_there_is_other_work() -> None:

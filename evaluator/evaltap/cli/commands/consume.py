@@ -1,7 +1,7 @@
 """`evaltap consume`: land the cases of a log in a DuckDB file and score them."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -198,7 +198,10 @@ def _consume(
             source,
             store,
             scorer=pending,
-            tasks=[*_tasks(options, source, store, rules, service, closed), *tasks],
+            tasks=[
+                *_tasks(options, source, store, rules, service, closed, lambda: consumer.ends),
+                *tasks,
+            ],
             log=options.log,
             from_now=options.begin == "now",
             beat=signs_of_life(options.command, options.heartbeat, service),
@@ -288,6 +291,7 @@ def _tasks(
     rules: MonitorFile,
     service: Running,
     opened: ExitStack,
+    ends: Callable[[], bool],
 ) -> list[ConsumerTask]:
     """Return the consumer's tasks besides landing and scoring; `opened` closes them."""
     watches, evidence = watching(
@@ -297,6 +301,7 @@ def _tasks(
         receivers_of(
             rules, options.monitor, os.environ, allow_code=options.scoring.limits.allow_code
         ),
+        ends,
     )
     closed: list[ConsumerTask] = [
         *watches,

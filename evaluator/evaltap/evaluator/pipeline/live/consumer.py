@@ -110,9 +110,9 @@ class Schedule:
         """Note that all landed cases have been considered for scoring."""
         self._unscored, self._scored_at = False, self._clock()
 
-    def is_over(self, *, at_end: bool, due: bool, idle: bool) -> bool:
-        """Return whether everything is done; `idle`: no task has work left."""
-        return self._until_idle and at_end and not due and idle
+    def is_over(self, *, at_end: bool, due: bool) -> bool:
+        """Return whether everything has landed and is scored that is to be."""
+        return self._until_idle and at_end and not due
 
 
 class ConsumerTask(Protocol):
@@ -190,6 +190,8 @@ class Consumer:
         self._landed_since_opening = 0
         self._stopped = False
         self._finishing = threading.Event()
+        self.ends = False
+        """Whether it only waits for its tasks before it ends."""
         self.consumed = Consumed()
 
     def stop(self) -> None:
@@ -268,7 +270,8 @@ class Consumer:
                 report(self.consumed)
             busy = any([self._score_backlog(report), *(task.step(changed) for task in self._tasks)])
             idle = self._backlog is None and all(task.idle for task in self._tasks)
-            if schedule.is_over(at_end=at_end, due=due, idle=idle):
+            self.ends = schedule.is_over(at_end=at_end, due=due)
+            if self.ends and idle:
                 break
             waits = at_end and not (busy or due or idle)
 

@@ -38,6 +38,8 @@ log = logging.getLogger(__name__)
 class Watcher:
     """Evaluates watches when records have landed or been scored; calls `notify` with new alarms.
 
+    `ends` says whether the consumer only waits for this before it ends: then there is no pause.
+
     Watches are evaluated on another thread; rows are written on the consumer's.  Alarms follow from stored
     rows alone: a consumer that was killed finds the same alarms again, and stores them once.
     """
@@ -48,10 +50,12 @@ class Watcher:
         rules: MonitorFile,
         notify: Callable[[Sequence[Alert]], None],
         *,
+        ends: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.rules = rules
+        self._ends = ends
         self._store = store
         self._notify = notify
         self._clock = clock
@@ -87,7 +91,7 @@ class Watcher:
             self._due, self._changed_at = True, now
         if self._evaluation.runs:
             self._take()
-        elif now >= self._not_before and self._is_due(now):
+        elif (self._due and self._ends()) or (now >= self._not_before and self._is_due(now)):
             self._began, self._due = now, False
             self._quiet = now - self._changed_at >= CAUGHT_UP_SECONDS
             self._evaluation.start()
