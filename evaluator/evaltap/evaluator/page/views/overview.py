@@ -144,8 +144,6 @@ def read(reader: StoreReader, request: PageRequest) -> Overview:
     )
     usual, alarms = _usual(before, chosen), alarms_in(reader, span)
     left_out = others.get(("turns", ""))
-    has_costs = any(row.cost_usd is not None for row in rows)
-    priced = traffic.priced_turns(reader, span, app) if has_costs else 0.0
     return Overview(
         made,
         landed,
@@ -156,7 +154,7 @@ def read(reader: StoreReader, request: PageRequest) -> Overview:
         metric=chosen.metric if chosen else "",
         sampled=_is_sampled(rows, scores),
         effective=chosen.rate.effective_n if chosen and chosen.rate else 0.0,
-        tiles=_tiles(request, span, rows, left_out, chosen, latencies, tools, delivery, priced),
+        tiles=_tiles(reader, request, span, rows, left_out, chosen, latencies, tools, delivery),
         charts=_charts(span, rows, scores, chosen, newest, latencies, usual, alarms),
         metrics=_metric_lines(request, span, found, before),
         reasons=tuple(Reason(one, _filter(request, _failing(one), span)) for one in why),
@@ -267,6 +265,7 @@ def _of_tool(tool: str) -> tuple[str, str]:
 
 
 def _tiles(
+    reader: StoreReader,
     request: PageRequest,
     span: Span,
     rows: Sequence[TurnBucket],
@@ -275,7 +274,6 @@ def _tiles(
     latencies: Mapping[datetime | None, Latency],
     tools: Sequence[ToolUse],
     delivery: Delivery,
-    priced: float,
 ) -> tuple[Tile, ...]:
     turns, errors = sum(row.turns for row in rows), sum(row.errors for row in rows)
     costs = [row.cost_usd for row in rows if row.cost_usd is not None]
@@ -302,6 +300,7 @@ def _tiles(
             Tile("latency, p95", duration(latency.p95), f"median {duration(latency.median)}", slow)
         )
     if costs:
+        priced = traffic.priced_turns(reader, span, request["app"])
         known = f"{money(cost / priced)} a turn" if priced else ""
         if priced < 0.999 * whole:
             known += f" (known for {priced:,.0f})"
