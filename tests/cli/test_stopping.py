@@ -1,6 +1,7 @@
 """A command that runs until it is stopped: in order at the first signal, immediately at the second."""
 
 import _thread
+import importlib
 import json
 import os
 import signal
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -48,6 +50,8 @@ def test_an_interrupted_query_is_no_fault(
     with Store(tmp_path / "x.duckdb"):
         pass
     endless = "SELECT sum(random()) FROM range(100000000000)"
+    assert main(["sql", str(tmp_path / "x.duckdb"), "SELECT 1"]) == 0
+    capsys.readouterr()
 
     timer = threading.Timer(0.5, _thread.interrupt_main)
     timer.start()
@@ -55,6 +59,24 @@ def test_an_interrupted_query_is_no_fault(
     timer.join()
 
     assert (code, capsys.readouterr().err) == (130, "evaltap sql: interrupted\n")
+
+
+def test_an_interrupt_while_a_command_loads_comes_when_it_is_loaded(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loaded, import_module = [], importlib.import_module
+
+    def load(name: str) -> ModuleType:
+        _thread.interrupt_main()
+        module = import_module(name)
+        loaded.append(name)
+        return module
+
+    monkeypatch.setattr(importlib, "import_module", load)
+    code = main(["cases", "x.duckdb"])
+
+    assert (code, capsys.readouterr().err) == (130, "evaltap cases: interrupted\n")
+    assert loaded[-1] == "evaltap.cli.commands.cases"
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from evaltap.cli.interpreter import collecting_rarely
 from evaltap.cli.messages import say
 from evaltap.cli.parsing import CommandParser
 from evaltap.cli.settings import settings_in_effect
+from evaltap.cli.signals import interrupted_afterwards
 from evaltap.cli.visible import visible_output
 from evaltap.schemas.errors import ConfigurationError, EvaltapError, InputError
 
@@ -295,7 +296,8 @@ def _missing_extra(error: ModuleNotFoundError, command: str) -> str | None:
 def _run_command(arguments: Sequence[str], command: str) -> int:
     try:
         _refuse_member(command)
-        with collecting_rarely():  # imports make many objects and hardly any garbage
+        # Imports make many objects and hardly any garbage.
+        with interrupted_afterwards(), collecting_rarely():
             known = command.partition(" ")[0] in COMMANDS
             parser = build_parser(command if known else "")
             namespace = parser.parse_command(arguments)
