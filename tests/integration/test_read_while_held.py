@@ -30,9 +30,7 @@ from evaltap.evaluator.store.remote.place import LONGEST, socket_path
 from evaltap.evaluator.store.remote.server import MOST_READERS, served
 
 DATA = Path(__file__).parent.parent / "data" / "upgrade" / "layout-7"
-ENDLESS = (
-    "SELECT count(*) FROM range(1000000000) a, range(1000000000) b WHERE a.range + b.range = 5"
-)
+ENDLESS = "SELECT sum(random()) FROM range(100_000_000_000)"
 
 
 @pytest.fixture(scope="module")

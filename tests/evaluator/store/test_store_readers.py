@@ -24,7 +24,7 @@ from evaltap.evaluator.store.readers import Readers
 from evaltap.evaluator.store.shards import ShardedStore
 
 COUNT = "SELECT count(*) FROM meta"
-ENDLESS = "SELECT count(*) FROM range(1_000_000_000) a, range(1_000_000_000) b WHERE a.range + b.range = 5"
+ENDLESS = "SELECT sum(random()) FROM range(100_000_000_000)"
 OPEN_ELSEWHERE = """
 import sys
 from evaltap.evaluator.store.database import Store
