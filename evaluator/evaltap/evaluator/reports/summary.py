@@ -1,12 +1,10 @@
 """A summary of scores, read from the store as plain data."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Final
 
-from evaltap.evaluator.analysis.estimates.rates import SliceRate, estimate_rates
-from evaltap.evaluator.analysis.estimates.scope import CASE, Scope, Signal, Unit
-from evaltap.evaluator.analysis.estimates.turns import choose_turns
+from evaltap.evaluator.analysis.estimates.rates import SliceRate
 from evaltap.evaluator.analysis.filters.listing import repeated_ids
 from evaltap.evaluator.analysis.stats.estimate import Cell, Profile, estimate, estimate_items
 from evaltap.evaluator.analysis.stats.rate import Rate
@@ -18,6 +16,7 @@ from evaltap.evaluator.reports.exit_status import (
     GuardFinding,
 )
 from evaltap.evaluator.reports.scope import score_scope
+from evaltap.evaluator.reports.traffic import read_traffic
 from evaltap.evaluator.reports.wording import RubricReason, readable, with_rubrics
 from evaltap.evaluator.store.queries import (
     Row,
@@ -539,85 +538,3 @@ def _weighted(
     if found is None:  # none of its turns has landed, or they have grown since
         return replace(row, mean_score=None, flags=("not_landed",))
     return replace(row, mean_score=found.mean_score, traffic=found, flags=found.flags)
-
-
-_VERDICT: Final = Signal("verdict", "TRUE", of_metric=True)
-_FAILING: Final = frozenset({"failed", "error", "crashed"})
-
-
-@dataclass(frozen=True, slots=True)
-class Traffic:
-    """The estimates for all traffic from the recorded cases."""
-
-    rates: Mapping[str, SliceRate]
-    """By metric, for its newest version: the share of turns."""
-    crashed: Rate | None
-    """The share of cases with a run that failed, never ended or was cut off."""
-    passing: Rate | None
-    """The share of evaluated cases without a failure."""
-    cases: Mapping[str, SliceRate] = field(default_factory=dict)
-    """Like the rates, the share of cases."""
-    weighted: bool = True
-
-
-def is_sampled(store: StoreReader) -> bool:
-    """Return whether turns were left out, by their weights, the drops in manifests, or score rules."""
-    return bool(
-        store.rows(
-            "SELECT 1 FROM turns WHERE inclusion_probability < 1"
-            " UNION ALL SELECT 1 FROM sampling_decisions WHERE decision <> 'score'"
-            " UNION ALL SELECT 1 FROM manifests WHERE drops::VARCHAR <> '{}' LIMIT 1"
-        )
-    )
-
-
-def read_traffic(
-    store: StoreReader, run_id: str | None, digests: Sequence[str], *, of_several: bool = False
-) -> tuple[Traffic | None, tuple[str, ...]]:
-    """Return the figures of all traffic for a run, or for the latest scores, and notes on them.
-
-    None if every weight is 1, so that the figures of the cases apply, unless some have several turns.
-    """
-    sampled = is_sampled(store)
-    if not sampled and not of_several:
-        return None, ()
-    scope = Scope(digests=tuple(digests), run_id=run_id, files=True)
-    found = estimate_rates(store, scope)
-    rates = {rate.metric: rate for rate in found.rates if rate.metric is not None}
-    notes = found.notes if sampled else ()
-    if not any(rate.rate and rate.rate.weighted for rate in rates.values()):
-        return Traffic(rates, None, None, weighted=False), notes
-    of_cases = estimate_rates(store, scope, unit=Unit.CASE).rates
-    newest = tuple(rate.metric_digest or "" for rate in rates.values())
-    scope = Scope(digests=newest, run_id=run_id, files=True)
-    with choose_turns(store, scope, (), _VERDICT, Unit.CASE, cluster=CASE) as turns:
-        cases = turns.rows(
-            "SELECT probability, verdicts, count(*) FROM ("
-            " SELECT any_value(probability) AS probability, list_sort(list(DISTINCT has)) AS verdicts"
-            " FROM {turns} GROUP BY session) GROUP BY ALL ORDER BY ALL"
-        )
-
-    def share(
-        has: Callable[[set[str]], bool], counts: Callable[[set[str]], bool] = bool
-    ) -> Rate | None:
-        profiles = (
-            Profile((Cell(probability, 1, float(has(found)), float(has(found))),), sessions)
-            for probability, verdicts, sessions in cases
-            if counts(found := set(verdicts))
-        )
-        shared = estimate(profiles, unit="cases")
-        return shared.rate if shared else None
-
-    crashed = share(lambda one: "crashed" in one)
-    passing = share(lambda one: not one & _FAILING, lambda one: one != {"not_evaluated"})
-    by_name = {rate.metric: rate for rate in of_cases if rate.metric is not None}
-    # Cases of which rules left turns out have no probability of their own.
-    for name in (left_out := store.column(_LEFT_OUT)):
-        by_name.pop(name, None)
-    if left_out:
-        passing = None
-        crashed = crashed if by_name else None
-    return Traffic(rates, crashed, passing, by_name), found.notes
-
-
-_LEFT_OUT: Final = "SELECT DISTINCT metric_name FROM latest_decisions WHERE decision <> 'score'"
