@@ -30,7 +30,7 @@ class Traffic:
     weighted: bool = True
 
 
-def is_sampled(store: StoreReader) -> bool:
+def _is_sampled(store: StoreReader) -> bool:
     """Return whether turns were left out, by their weights, the drops in manifests, or score rules."""
     return bool(
         store.rows(
@@ -48,7 +48,7 @@ def read_traffic(
 
     None if every weight is 1, so that the figures of the cases apply, unless some have several turns.
     """
-    sampled = is_sampled(store)
+    sampled = _is_sampled(store)
     if not sampled and not of_several:
         return None, ()
     scope = Scope(digests=tuple(digests), run_id=run_id, files=True)
