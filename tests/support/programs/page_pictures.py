@@ -9,14 +9,16 @@ import sys
 import tempfile
 from collections.abc import Collection
 from contextlib import ExitStack, chdir
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
+from PIL import Image
+
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from evaltap.evaluator.page.security.access import Person
-from support.programs.small_png import small
 from support.servers.chromium import browser_path
 from support.servers.page_server import SAME, Served, served
 from support.worlds.page_store import GENEROUS
@@ -56,6 +58,7 @@ OF_A_REPLAY: Final = ("experiments", "experiment", "beside")
 """The pages that are taken of a replay's store."""
 SCREENS: Final = {"light": (1280, 800, 1200), "dark": (1280, 800, 1200), "phone": (360, 740, 1480)}
 """Width, height, and the most that a picture shows."""
+COLOURS: Final = 64
 
 
 def work(site: Served, ids: list[str], reviews: int = 4) -> dict[str, str]:
@@ -150,7 +153,10 @@ def _pictures(
         page.goto(site.site.address + path.format(**names))
         long = page.evaluate("document.documentElement.scrollHeight")
         page.set_viewport_size({"width": width, "height": max(height, min(long, most))})
-        (folder / f"{name}-{screen}.png").write_bytes(small(page.screenshot()))
+        taken = Image.open(BytesIO(page.screenshot())).convert("RGB")
+        taken.quantize(COLOURS, dither=Image.Dither.NONE).save(
+            folder / f"{name}-{screen}.png", optimize=True
+        )
         page.set_viewport_size({"width": width, "height": height})
     page.close()
 
