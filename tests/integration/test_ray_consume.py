@@ -39,6 +39,8 @@ SLOWLY = """
 import time
 def slowly(actual, expected):
     time.sleep(0.02)
+    with open(__file__ + ".calls", "ab") as calls:
+        calls.write(b"x")
     return actual.final_text is not None
 """
 DEADLY = """
@@ -242,6 +244,16 @@ def test_a_metric_that_no_worker_can_build_is_told_at_once(tmp_path: Path) -> No
     assert "owner_only" in said
 
 
+def are_made(more: int, calls: Path, process: "subprocess.Popen[str]") -> bool:
+    """Return whether so many more calls are made before the process ends."""
+    until = calls.stat().st_size + more
+    while process.poll() is None:
+        if calls.stat().st_size >= until:
+            return True
+        time.sleep(0.02)
+    return False
+
+
 @pytest.mark.timeout(3600)
 def test_every_turn_is_scored_exactly_once_however_often_the_consumer_is_killed(
     tmp_path: Path,
@@ -254,6 +266,7 @@ def test_every_turn_is_scored_exactly_once_however_often_the_consumer_is_killed(
             logs += 1
             folder = tmp_path / f"log-{logs}"
             folder.mkdir()
+            calls = folder / "slowly.py.calls"
             ledger = write_input(folder, 400)
             for place in (tmp_path, folder):  # of the nodes, of the consumer
                 (place / "slowly.py").write_text(SLOWLY)
@@ -265,13 +278,12 @@ def test_every_turn_is_scored_exactly_once_however_often_the_consumer_is_killed(
             consume(folder, "whole", *("--concurrency", "8"))
             while True:
                 process = start(folder, "x", *ray)
-                try:
-                    process.communicate(timeout=rng.uniform(4, 14))
-                except subprocess.TimeoutExpired:
+                if kills < KILLS and are_made(rng.randrange(1, 600), calls, process):
                     process.send_signal(signal.SIGKILL)
                     process.communicate()
                     kills += 1
                     continue
+                process.communicate(timeout=200)
                 break
             assert process.returncode == 1
             assert look(folder, ledger) == []
