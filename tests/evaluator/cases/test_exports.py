@@ -47,8 +47,6 @@ def test_what_is_asked_expected_and_called_comes_back(source: Path, form: str) -
     wanted = {case["evalId"]: carried(case) for case in CASES}
     if form != "deepeval":  # a row for each turn
         wanted |= {f"c/{n}": [turn] for n, turn in enumerate(wanted.pop("c"), start=1)}
-    if form == "openai-evals":  # an answer is a text there
-        wanted = {key: [(a, b or "", c) for a, b, c in turns] for key, turns in wanted.items()}
     assert found == wanted
 
 
@@ -235,6 +233,15 @@ def test_what_a_form_has_no_place_for_is_said(
             "does not support errors of tools; left out of 1 case",
         ),
         (make_turn(tools=[FAILED_CALL]), "deepeval", "does not support errors of tools"),
+        (make_turn(toolMock={"actual": [{"name": "f"}]}), "adk", "does not support toolMock"),
+        (make_turn(toolMock={"actual": [{"name": "f"}]}), "langfuse", "does not support toolMock"),
+        (make_turn(tools=[{"name": "f", "after": ["1"]}]), "adk", "the order of tools (after)"),
+        (
+            make_turn(tools=[{"name": "f", "optional": True}]),
+            "deepeval",
+            "optional tools; left out",
+        ),
+        (make_turn(tools=[{"name": "f", "result": 0}]), "langsmith", "results of tools; left out"),
         (make_turn(userContent=PICTURE), "deepeval", "does not support images and other content_p"),
         (make_turn(userContent=ADK_PARTS), "langfuse", "does not support images and other content"),
     ],
@@ -248,6 +255,78 @@ def test_what_a_tool_would_read_otherwise_is_said(
     exported(source, form, "out.json")
 
     assert says in capsys.readouterr().err
+
+
+def test_what_adk_drops_of_a_case_with_several_turns_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "golden.evalset.json"
+    turns = [make_turn(tools=[], state={"paid": True}), make_turn(tools=[])]
+    case = {"evalId": "c", "conversation": turns, "actualConversation": turns}
+    source.write_bytes(set_bytes("golden", [case]))
+
+    exported(source, "adk", "out.json")
+
+    said = capsys.readouterr().err
+    assert "adk does not support recorded turns beside expected ones; left out of 1 case" in said
+    assert "adk does not support the state of turns before the last; left out of 1 case" in said
+
+
+@pytest.mark.parametrize("form", READ_BACK)
+def test_a_case_without_turns_is_left_out_with_a_word(
+    tmp_path: Path, form: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "golden.evalset.json"
+    source.write_bytes(
+        set_bytes("golden", [{"evalId": "plan", "conversationScenario": {}}, CASES[2]])
+    )
+
+    out = exported(source, form, "out.json" if form in ("deepeval", "langsmith") else "out.jsonl")
+
+    said = capsys.readouterr().err
+    assert "left out 1 case without turns" in said
+    assert "1 case written to" in said
+    assert main(["convert", str(out), "--out", str(tmp_path / "back.jsonl")]) == 0
+
+
+def test_a_recorded_turn_without_an_answer_comes_back_without_one(tmp_path: Path) -> None:
+    source, back = tmp_path / "golden.evalset.json", tmp_path / "back.evalset.json"
+    turn = make_turn(answer=None, tools=[CASES[0]["conversation"][0]["tools"][0]])
+    source.write_bytes(
+        set_bytes("s", [{"evalId": "a", "evalMode": "trace", "actualConversation": [turn]}])
+    )
+    out = exported(source, "openai-evals", "out.jsonl", "--with-actual")
+
+    assert main(["convert", str(out), "--out", str(back)]) == 0
+
+    (found,) = read_set(back).cases[0]["actualConversation"]
+    assert found["capture"] == {"finalResponse": "missing"}
+    assert [tool["name"] for tool in found["tools"]] == ["get_order"]
+
+
+def test_an_answer_that_is_missing_is_no_message(tmp_path: Path) -> None:
+    source = tmp_path / "golden.evalset.json"
+    turns = [make_turn(answer=None), make_turn(answer=None)]
+    source.write_bytes(set_bytes("s", [{"evalId": "a", "conversation": turns}]))
+
+    lines = exported(source, "langfuse", "out.jsonl").read_text().splitlines()
+
+    said = json.loads(lines[1])["input"]["messages"]
+    assert [one["role"] for one in said] == ["user", "user"]
+
+
+@pytest.mark.parametrize("arguments", [[], 0, False])
+def test_arguments_that_are_no_object_come_back(tmp_path: Path, arguments: Any) -> None:
+    source, back = tmp_path / "golden.evalset.json", tmp_path / "back.evalset.json"
+    turn = make_turn(tools=[{"name": "f", "arguments": arguments}])
+    source.write_bytes(set_bytes("s", [{"evalId": "a", "conversation": [turn]}]))
+    out = exported(source, "langsmith", "out.json")
+
+    assert main(["convert", str(out), "--out", str(back)]) == 0
+
+    (call,) = read_set(back).cases[0]["conversation"][0]["tools"]
+    assert call["arguments"] == arguments
+    assert type(call["arguments"]) is type(arguments)
 
 
 @pytest.mark.parametrize("form", ["adk", "trpc"])
