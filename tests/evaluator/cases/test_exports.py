@@ -6,13 +6,14 @@ import runpy
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 from langsmith.schemas import ExampleCreate
 
 from evaltap.cli.main import main
 from evaltap.evaluator.cases.datasets.exports.tools import FORMS
 from evaltap.evaluator.cases.evalsets.files import read_set, set_bytes
-from support.builders.cases import make_turn
+from support.builders.cases import TRAJECTORY, make_case, make_turn
 from support.builders.exported import CASES, MESSAGE, carried
 from support.worlds.shop import Asked, landed
 
@@ -360,6 +361,35 @@ def test_landed_cases_are_exported_as_they_were_recorded(tmp_path: Path) -> None
     assert rows[0]["input"] == "Where is it?"
     assert rows[0]["actual_output"] == "Here you are, please."
     assert rows[0]["expected_output"] is None
+
+
+@pytest.mark.parametrize("name", ["out.evalset.json", "out.jsonl"])
+def test_an_exported_case_has_the_scores_of_the_landed_one(folder: Path, name: str) -> None:
+    turns = [make_turn(), make_turn("t-2")]
+    partly = make_case("partly", turns, conversation=[make_turn(), None], source={"service": "s"})
+    Path("s.evalset.json").write_text(
+        json.dumps({"evalSetId": "s", "evalCases": [partly, make_case("recorded")]})
+    )
+    Path("m.json").write_text(json.dumps([TRAJECTORY]))
+    scored = ["--metrics", "m.json", "--json", "--db"]
+    main(["record", "cases", "s.evalset.json", "--log", "log.db"])
+    main(["consume", "--log", "log.db", "--until-idle", *scored, "landed.duckdb"])
+
+    assert main(["set", "export", "landed.duckdb", "--out", name]) == 0
+    main(["score", name, *scored, "exported.duckdb"])
+
+    assert scores("exported.duckdb") == scores("landed.duckdb")
+    assert scores("exported.duckdb") == [
+        ("partly", 1.0, "passed"),
+        ("recorded", None, "not_evaluated"),
+    ]
+
+
+def scores(path: str) -> list[tuple[Any, ...]]:
+    with duckdb.connect(path, read_only=True) as store:
+        return store.execute(
+            "SELECT eval_id, score, status FROM latest_scores ORDER BY eval_id"
+        ).fetchall()
 
 
 def test_a_filter_of_a_file_is_refused(source: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from evaltap.evaluator.cases.evalsets.content import plain_turn, plain_turns, user_texts
-from evaltap.evaluator.cases.pairing import placeholder
+from evaltap.evaluator.cases.pairing import nothing_expected, placeholder
 from evaltap.evaluator.cases.scenarios import drafted_scenario
 from evaltap.evaluator.cases.turn import run_failure
 from evaltap.evaluator.curation.sessions import LandedTurn, Session
@@ -105,14 +105,6 @@ def as_expected(
             conversation.append(nothing_expected(plain))
     made = {key: value for key, value in case.items() if key != "actualConversation"}
     return made | {"evalMode": "", "conversation": conversation}
-
-
-def nothing_expected(turn: CaseData) -> CaseData:
-    """Return a turn with only the user's message; without the marks, it would expect no calls."""
-    return {
-        **(placeholder(turn) or {}),
-        "capture": {"finalResponse": "missing", "tools": "missing"},
-    }
 
 
 def _reference(turn: CaseData) -> CaseData:

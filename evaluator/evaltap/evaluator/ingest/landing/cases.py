@@ -11,7 +11,7 @@ import orjson
 
 from evaltap.evaluator.cases.contexts import without_repeats
 from evaltap.evaluator.cases.identity import CaseKey
-from evaltap.evaluator.cases.pairing import placeholder
+from evaltap.evaluator.cases.pairing import nothing_expected
 from evaltap.evaluator.store.database import sql
 from evaltap.evaluator.store.queries import Row, StoreReader
 from evaltap.schemas.errors import InputError
@@ -178,12 +178,10 @@ def with_turns(
 
 
 def _written(case: CaseData) -> CaseData:
-    """Return a landed case in the form of files: a turn without a reference expects the user's message."""
-    if not case["source"]:
-        del case["source"]
+    """Return a landed case in the form of files, where a turn without a reference is marked as such."""
     if expected := case.get("conversation"):
         case["conversation"] = [
-            placeholder(turn) if reference is None else reference
+            nothing_expected(turn) if reference is None else reference
             for turn, reference in zip(case["actualConversation"], expected, strict=True)
         ]
     return case
