@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
-from math import isfinite
+from math import isfinite, isnan
 from typing import Final
 
 import orjson
@@ -133,7 +133,8 @@ def row_case(
     `sessionInput.state`.  A row that contains a whole eval case as JSON becomes that case.  Raises
     FormatError if the row has no input.
     """
-    row = unwrapped(row)
+    # NumPy's way to say that a number is missing is NaN.
+    row = unwrapped({key: None if _is_nan(value) else value for key, value in row.items()})
     reader = _Reader(path, place)
     if _is_eval_case(row):
         raise FormatError(
@@ -380,6 +381,10 @@ class _Reader:
         return FormatError(
             f"{what}: found {shown}; expected {expected}", path=self.path, place=self.place
         )
+
+
+def _is_nan(value: Json) -> bool:
+    return isinstance(value, float) and isnan(value)
 
 
 def _endless(value: Json) -> bool:

@@ -243,11 +243,7 @@ def _batch_rows(batches: Any) -> Iterator[Row]:
     for batch in batches:
         batch.validate(full=True)  # invalid offsets would crash the process
         for row in batch.to_pylist():
-            # NumPy has no other way to say that a number is missing.
-            yield (
-                f"row {number}",
-                {key: None if value != value else value for key, value in row.items()},
-            )
+            yield f"row {number}", row
             number += 1
 
 
