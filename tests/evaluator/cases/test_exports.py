@@ -264,13 +264,15 @@ def test_what_adk_drops_of_a_case_with_several_turns_is_said(
     source = tmp_path / "golden.evalset.json"
     turns = [make_turn(tools=[], state={"paid": True}), make_turn(tools=[])]
     case = {"evalId": "c", "conversation": turns, "actualConversation": turns}
-    source.write_bytes(set_bytes("golden", [case]))
+    plan = {"conversationScenario": {"startingPrompt": "Hi", "stopSignal": "bye"}}
+    source.write_bytes(set_bytes("golden", [case, {"evalId": "d"} | plan]))
 
     exported(source, "adk", "out.json")
 
     said = capsys.readouterr().err
     assert "adk does not support recorded turns beside expected ones; left out of 1 case" in said
     assert "adk does not support the state of turns before the last; left out of 1 case" in said
+    assert "adk does not support all of conversationScenario; left out of 1 case" in said
 
 
 @pytest.mark.parametrize("form", READ_BACK)

@@ -20,6 +20,7 @@ _OF_TURNS: Final = {
     "": ("references", "state", "toolMock"),
 }
 """Of expected turns."""
+_OF_ADK_SCENARIOS: Final = {"startingPrompt", "conversationPlan"}
 _OF_CALLS: Final = {
     "error": "errors of tools",
     "after": "the order of tools (after)",
@@ -175,6 +176,9 @@ def _omitted_by(form: str, case: CaseData) -> Iterator[str]:
     context = any(one.get("contextMessages") for one in (case, *expected))
     if form == "deepeval" and len(pairs) > 1 and context:
         yield "contextMessages of several turns"
+    planned = case.get("conversationScenario") or {}
+    if form == "adk" and planned and (pairs or planned.keys() - _OF_ADK_SCENARIOS):
+        yield "all of conversationScenario"
     if form == "adk" and case.get("conversation"):
         if case.get("actualConversation"):
             yield "recorded turns beside expected ones"
