@@ -387,6 +387,19 @@ def test_an_exported_case_has_the_scores_of_the_landed_one(folder: Path, name: s
     ]
 
 
+def test_what_was_not_recorded_is_not_expected(folder: Path) -> None:
+    marks = {"tools": "missing", "finalResponse": "redacted", "sessionId": "synthesized"}
+    case = make_case("s", [make_turn(tools=[], capture=marks)])
+    Path("s.jsonl").write_text(json.dumps(case))
+    main(["record", "cases", "s.jsonl", "--log", "log.db"])
+    main(["consume", "--log", "log.db", "--until-idle", "--db", "x.duckdb", "--json"])
+
+    assert main(["set", "export", "x.duckdb", "--as", "expected", "--out", "e.jsonl"]) == 0
+
+    (turn,) = json.loads(Path("e.jsonl").read_text())["conversation"]
+    assert turn["capture"] == {"finalResponse": "redacted", "tools": "missing"}
+
+
 def scores(path: str) -> list[tuple[Any, ...]]:
     with duckdb.connect(path, read_only=True) as store:
         return store.execute(
