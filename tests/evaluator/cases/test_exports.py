@@ -387,6 +387,18 @@ def test_an_exported_case_has_the_scores_of_the_landed_one(folder: Path, name: s
     ]
 
 
+def test_json_lines_of_a_store_are_up_to_date_and_those_of_a_set_name_it(tmp_path: Path) -> None:
+    database = landed(tmp_path, [Asked("Line\u2028end?")], metrics=[])
+    source = tmp_path / "golden.evalset.json"
+    source.write_bytes(set_bytes("of-may", [{"evalId": "a", "conversation": [make_turn()]}]))
+
+    out = exported(database, "jsonl", "out.jsonl")
+
+    assert main(["set", "export", str(database), "--out", str(out), "--check"]) == 0
+    assert read_set(exported(source, "jsonl", "set.jsonl")).eval_set_id == "of-may"
+    assert read_set(exported(source, "jsonl", "b.jsonl", "--id", "may")).eval_set_id == "may"
+
+
 def test_what_was_not_recorded_is_not_expected(folder: Path) -> None:
     marks = {"tools": "missing", "finalResponse": "redacted", "sessionId": "synthesized"}
     case = make_case("s", [make_turn(tools=[], capture=marks)])

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple, TypeAlias
 import orjson
 
 from evaltap.evaluator.cases.contexts import without_repeats
+from evaltap.evaluator.cases.datasets.exports.rows import json_lines
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.pairing import nothing_expected
 from evaltap.evaluator.store.database import sql
@@ -144,7 +145,7 @@ def write_json_lines(path: Path, cases: Iterable[CaseData]) -> int:
         in_place = path.exists() and not path.is_file()
         with path.open("wb") if in_place else private_file(path) as file:
             for case in cases:
-                file.write(orjson.dumps(case, option=orjson.OPT_APPEND_NEWLINE))
+                file.write(json_lines([case]))
                 count += 1
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror})") from None
