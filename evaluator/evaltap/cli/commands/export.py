@@ -50,10 +50,10 @@ def run(options: ExportOptions) -> int:
     if choice_of(options.chosen):
         raise InputError("--filter, --where: only work on a store; the source is an eval set")
     found = read_set(source)
-    cases = found.cases
-    if form == "jsonl":  # whose cases name their set themselves
-        cases = tuple({**case, "evalSetId": options.id or found.eval_set_id} for case in cases)
-    return _export(options, cases, found.eval_set_id)
+    if form == "jsonl":  # its cases name their set themselves
+        named = {"evalSetId": options.id or found.eval_set_id}
+        return _export(options, [case | named for case in found.cases], "")
+    return _export(options, found.cases, found.eval_set_id)
 
 
 def _expecting(cases: Iterable[CaseData], *, keeps_actual: bool) -> Iterator[CaseData]:

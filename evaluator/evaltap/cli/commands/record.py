@@ -23,6 +23,7 @@ from evaltap.recorder.sources.otlp_files import (
     ReadingReport,
     eval_set_of,
     read_cases,
+    session_key,
     stream_cases,
 )
 from evaltap.recorder.sources.replay import Replay
@@ -54,7 +55,7 @@ def record_otlp(options: OtlpOptions) -> int:
     # An eval set is written as a whole, in order of time; a log as the files are read.
     read = read_cases if options.out else stream_cases
     cases = read(options.files, recorder_version=version("evaltap"), report=report)
-    sessions: set[str] = set()
+    sessions: set[tuple[str, str, str]] = set()
     refused: Mapping[Path, int] = {}
     try:
         first = next(cases, None)
@@ -84,10 +85,12 @@ def record_otlp(options: OtlpOptions) -> int:
     return _report_refused(refused)
 
 
-def _noted(cases: Iterable[CaseData], sessions: set[str], *, explained: bool) -> Iterator[CaseData]:
+def _noted(
+    cases: Iterable[CaseData], sessions: set[tuple[str, str, str]], *, explained: bool
+) -> Iterator[CaseData]:
     """Yield the cases, and note their sessions; explain each if wanted."""
     for case in cases:
-        sessions.add(str(case["evalId"]))
+        sessions.add(session_key(case))
         if explained:
             print(_explain(case), file=sys.stderr)
         yield case
