@@ -399,6 +399,19 @@ def test_json_lines_of_a_store_are_up_to_date_and_those_of_a_set_name_it(tmp_pat
     assert read_set(exported(source, "jsonl", "b.jsonl", "--id", "may")).eval_set_id == "may"
 
 
+@pytest.mark.parametrize("form", ["langsmith", "langfuse", "adk"])
+def test_a_session_of_two_applications_has_an_id_for_each(folder: Path, form: str) -> None:
+    cases = [make_case("s", sessionInput={"appName": app}) for app in ("desk", "shop")]
+    Path("s.jsonl").write_text("".join(json.dumps(case) + "\n" for case in cases))
+    main(["record", "cases", "s.jsonl", "--log", "log.db"])
+    main(["consume", "--log", "log.db", "--until-idle", "--db", "x.duckdb", "--json"])
+
+    assert main(["set", "export", "x.duckdb", "--format", form, "--out", "out"]) == 0
+
+    text = Path("out").read_text()
+    assert len(set(re.findall(r'"(?:eval_|)id": ?"([^"]{3,})"', text)) - {"call-1"}) == 2
+
+
 def test_what_was_not_recorded_is_not_expected(folder: Path) -> None:
     marks = {"tools": "missing", "finalResponse": "redacted", "sessionId": "synthesized"}
     case = make_case("s", [make_turn(tools=[], capture=marks)])

@@ -125,7 +125,7 @@ def _report_renamed_cases(repeated: Set[str]) -> None:
     if repeated:
         say(
             "set export",
-            f"{counted(len(repeated), 'eval id')} occurred in several runs or versions,"
+            f"{counted(len(repeated), 'eval id')} occurred in several runs, versions or applications,"
             f" such as {min(repeated)!r}; the cases are exported as ID@VERSION; use --filter version:NAME"
-            " to export one version",
+            " or app:NAME to export one",
         )

@@ -190,18 +190,19 @@ def _written(case: CaseData) -> CaseData:
 
 _REPEATED: Final = """
 SELECT DISTINCT eval_id FROM (
-  FROM latest_cases SELECT eval_id
-  GROUP BY eval_id, app_name, case_json->>'$.evalSetId', {run} HAVING count(*) > 1)
+  FROM latest_cases SELECT eval_id GROUP BY eval_id, {apart} HAVING count(*) > 1)
 """
+_APART: Final = "app_name, case_json->>'$.evalSetId', case_json->>'$.source.run'"
 
 
 def repeated_ids(store: StoreReader, *, runs_apart: bool) -> frozenset[str]:
     """Return the eval ids that several cases of the store share.
 
-    With `runs_apart`, repeats (`source.run`) do not count, since evaltap's own files distinguish them.
+    With `runs_apart`, those of several repeats (`source.run`), applications or sets do not count, since
+    evaltap's own files distinguish them.
     """
-    run = "case_json->>'$.source.run'" if runs_apart else "''"
-    return frozenset(eval_id for (eval_id,) in store.rows(_REPEATED.format(run=run)))
+    apart = _APART if runs_apart else "''"
+    return frozenset(eval_id for (eval_id,) in store.rows(_REPEATED.format(apart=apart)))
 
 
 def with_own_ids(cases: Iterable[CaseData], repeated: Set[str]) -> Iterator[CaseData]:
