@@ -348,3 +348,25 @@ def test_no_command_prints_the_help_and_fails(evaltap: Evaltap) -> None:
 
     assert code == 2
     assert "COMMAND" in out
+
+
+def test_cases_with_the_same_ids_and_other_turns_are_refused_before_all_but_one_are_lost(
+    evaltap: Evaltap,
+) -> None:
+    first, second = make_case("s"), make_case("s", [make_turn(answer="another")])
+    trials = [one | {"source": {"run": run}} for one, run in ((first, "1"), (second, "2"))]
+
+    code, _, err = evaltap(
+        "record", "cases", write_lines("c.jsonl", first, second), "--log", "l.db"
+    )
+
+    assert (code, "case 's' occurs a second time, with other content in turn t-1" in err) == (
+        2,
+        True,
+    )
+    assert (
+        evaltap("record", "cases", write_lines("t.jsonl", *trials, first, first), "--log", "t.db")[
+            0
+        ]
+        == 0
+    )

@@ -405,6 +405,18 @@ def test_a_line_that_is_being_written_is_counted_and_left_out(tmp_path: Path) ->
     assert (report.lines, report.lines_skipped, report.turns) == (3, 1, 1)
 
 
+def test_a_byte_order_mark_does_not_hide_the_question(tmp_path: Path) -> None:
+    script = Transcript()
+    script.asked("Hi")
+    script.said("Hello.")
+    path = script.write(tmp_path / "s1.jsonl")
+    path.write_text(path.read_text(), "utf-8-sig")
+
+    (case,) = read_transcripts([path])
+
+    assert words(case["actualConversation"][0], "userContent") == "Hi"
+
+
 @pytest.mark.parametrize("content", ["", '{"a": 1}\n', "hello\n"])
 def test_a_file_that_is_no_transcript_is_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "x.jsonl"

@@ -41,6 +41,17 @@ def test_sessions_stay_apart() -> None:
     assert all(len(case["actualConversation"]) == 1 for case in eval_set["evalCases"])
 
 
+def test_a_session_id_of_two_applications_or_versions_is_a_case_of_each() -> None:
+    (case,) = read_cases(files_of("pydantic-ai-v5/single_tool"))
+    desk = {**case, "sessionInput": {"appName": "desk"}}
+    newer = {**desk, "source": {**case["source"], "version": "2"}}
+
+    name = case["evalId"]
+    assert [*users(eval_set_of([desk, desk], "x"))] == [name]
+    assert [*users(eval_set_of([desk, newer], "x"))] == [name, f"{name}@2"]
+    assert [*users(eval_set_of([case, desk], "x"))] == [f"{name}@pyd-demo", f"{name}@desk"]
+
+
 def test_a_later_revision_takes_the_place_of_the_turn() -> None:
     (case,) = read_cases(files_of("pydantic-ai-v5/single_tool"))
     turn = {**case["actualConversation"][0], "finalResponse": {"role": "assistant", "content": "!"}}

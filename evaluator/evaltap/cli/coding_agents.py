@@ -155,11 +155,11 @@ class Questions:
             copy = Path(folder) / self.set.name
             if metrics_path(self.set).is_file():
                 metrics_path(copy).write_bytes(metrics_path(self.set).read_bytes())
-            _write(copy, existing.eval_set_id, cases, made.metrics)
+            _write(copy, existing, cases, made.metrics)
             pairs = ((self.set, copy), (metrics_path(self.set), metrics_path(copy)))
             diff = "".join(line for old, new in pairs for line in _diff(old, new))
         if write:
-            _write(self.set, existing.eval_set_id, cases, made.metrics)
+            _write(self.set, existing, cases, made.metrics)
         return {"set": str(self.set), "written": write, "diff": diff}
 
 
@@ -204,9 +204,11 @@ def _metrics(path: Path) -> dict[str, EvalMetric]:
     return {one.metric_name: one for one in read_metrics(file)} if file.is_file() else {}
 
 
-def _write(path: Path, name: str, cases: Sequence[CaseData], metrics: Sequence[EvalMetric]) -> None:
+def _write(
+    path: Path, existing: SetFile, cases: Sequence[CaseData], metrics: Sequence[EvalMetric]
+) -> None:
     write_metrics(path, metrics)
-    write_set(path, name, cases)
+    write_set(path, existing, cases)
 
 
 def _diff(old: Path, new: Path) -> list[str]:

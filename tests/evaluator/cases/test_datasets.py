@@ -56,6 +56,7 @@ def test_one_split_may_be_chosen_and_places_name_it() -> None:
         ("a.txt", b"", "unknown format; expected a file .jsonl"),
         ("a.csv", b"a,b\n1\n", "line 2: another number of cells"),
         ("a.csv", b"a\n\xff\n", "not CSV in UTF-8"),
+        ("a.csv", b"a,b,a\n1,2,3\n", "several columns have the name 'a'"),
         ("a.json", b'{"a": 1, "b": 2}', "found an object; expected an array of rows"),
         (
             "a.json",
@@ -356,6 +357,57 @@ def test_what_langfuse_and_langsmith_expect_in_other_shapes_is_kept(
     (turn,) = case["conversation"]
     assert turn["userContent"]["content"] == "Where?"
     assert (turn.get("finalResponse") or {}).get("content") == answer
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"inputs": {"messages": MESSAGES, "tier": 1}, "outputs": {"messages": PARTS, "score": 2}},
+        {"datasetName": "d", "input": {"messages": MESSAGES, "tier": 1},
+         "expectedOutput": {"content": "here", "score": 2}},
+    ],
+)  # fmt: skip
+def test_what_stands_beside_the_messages_is_in_the_state(
+    tmp_path: Path, row: dict[str, Any]
+) -> None:
+    path = tmp_path / "rows.json"
+    path.write_text(json.dumps([row | {"metadata": {"area": "maps"}}]))
+
+    (case,) = dataset_cases([path], Columns())
+
+    assert case["sessionInput"]["state"] == {
+        "inputs": {"tier": 1}, "outputs": {"score": 2}, "metadata": {"area": "maps"}
+    }  # fmt: skip
+
+
+def test_a_number_that_a_table_lacks_is_no_answer_and_whole_ones_have_no_point(
+    tmp_path: Path,
+) -> None:
+    gaps = [7.0, float("nan")]
+    columns = {"id": gaps, "question": ["a", "b"], "answer": gaps, "output": ["7", "8"]}
+    pyarrow.parquet.write_table(pyarrow.table({**columns, "level": gaps}), tmp_path / "p.parquet")
+
+    first, second = dataset_cases([tmp_path / "p.parquet"], Columns())
+
+    assert (first["evalId"], second["evalId"]) == ("7", "row-2")
+    assert first["conversation"][0]["finalResponse"]["content"] == "7"
+    assert not second["conversation"]
+    assert [case["sessionInput"]["state"] for case in (first, second)] == [{"level": 7.0}, {}]
+
+
+@pytest.mark.parametrize("row", [{"input": "x", "level": [float("nan")]}, {"input": float("inf")}])
+def test_a_number_that_json_cannot_hold_is_refused(row: dict[str, Any]) -> None:
+    with pytest.raises(FormatError, match=r"found the number (nan|inf)"):
+        converted(row)
+
+
+def test_an_id_that_is_made_is_no_other_row_s(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(f'{{"id": "{name}", "input": "x"}}\n' for name in ("a", "a", "a-2")))
+
+    found = [case["evalId"] for case in dataset_cases([path], Columns())]
+
+    assert found == ["a", "a-2", "a-2-2"]
 
 
 def test_a_row_of_objects_names_the_path_to_a_text(tmp_path: Path) -> None:

@@ -86,6 +86,56 @@ def test_a_merge_takes_each_sides_edits_and_names_conflicts() -> None:
     assert merged.conflicts == ["b"]
 
 
+def test_a_case_that_one_side_renamed_is_merged_under_its_new_name() -> None:
+    base, renamed = [one_case("a")], [{**one_case("a"), "evalId": "b"}]
+
+    merges = merge(base, renamed, base), merge(renamed, base, base), merge(renamed, renamed, base)
+
+    assert [[case["evalId"] for case in merged.cases] for merged in merges] == [["b"]] * 3
+    assert [merged.same for merged in merges] == [[]] * 3
+
+
+def test_a_new_case_of_known_content_is_merged_once() -> None:
+    merged = merge([one_case("a")], [{**one_case("a"), "evalId": "b"}])
+
+    assert ([case["evalId"] for case in merged.cases], merged.same) == (["a"], ["b"])
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [({"x": None}, {}), ({"x": True}, {"x": 1}), ([1, None], [1]), ([0], [False])],
+)
+def test_null_is_not_missing_and_true_is_not_one(before: Any, after: Any) -> None:
+    old, new = (
+        [{"evalId": "a", "conversation": [make_turn(tools=[{"name": "f", "arguments": given}])]}]
+        for given in (before, after)
+    )
+
+    assert difference(old, new)
+    assert difference(new, old)
+    assert merge(old, new).conflicts == ["a"]
+    assert merge(old, new, old).cases == new
+
+
+def test_a_merge_keeps_what_ours_says_of_the_set_and_says_whose_case_it_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sides = {"base": [one_case("a")], "ours": [], "theirs": [one_case("a", "new")]}
+    said = {"evalSetId": "s", "name": "Golden cases", "description": "For releases", "owner": "ann"}
+    for name, cases in sides.items():
+        (tmp_path / name).write_text(json.dumps({**said, "evalCases": cases}))
+    ours, theirs, base, out = (
+        str(tmp_path / name) for name in ("ours", "theirs", "base", "o.json")
+    )
+
+    assert main(["set", "merge", ours, theirs, "--base", base, "--out", out]) == 1
+
+    assert "a: ours removed it and theirs changed it; theirs was kept" in capsys.readouterr().err
+    merged = json.loads(Path(out).read_text())
+    assert [case["evalId"] for case in merged.pop("evalCases")] == ["a"]
+    assert merged == said
+
+
 def test_a_merge_of_a_set_with_itself_is_that_set(tmp_path: Path) -> None:
     path = tmp_path / "s.evalset.json"
     path.write_bytes(set_bytes("s", [one_case("b"), one_case("a")]))

@@ -6,13 +6,14 @@ import runpy
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 from langsmith.schemas import ExampleCreate
 
 from evaltap.cli.main import main
 from evaltap.evaluator.cases.datasets.exports.tools import FORMS
 from evaltap.evaluator.cases.evalsets.files import read_set, set_bytes
-from support.builders.cases import make_turn
+from support.builders.cases import TRAJECTORY, make_case, make_turn
 from support.builders.exported import CASES, MESSAGE, carried
 from support.worlds.shop import Asked, landed
 
@@ -47,8 +48,6 @@ def test_what_is_asked_expected_and_called_comes_back(source: Path, form: str) -
     wanted = {case["evalId"]: carried(case) for case in CASES}
     if form != "deepeval":  # a row for each turn
         wanted |= {f"c/{n}": [turn] for n, turn in enumerate(wanted.pop("c"), start=1)}
-    if form == "openai-evals":  # an answer is a text there
-        wanted = {key: [(a, b or "", c) for a, b, c in turns] for key, turns in wanted.items()}
     assert found == wanted
 
 
@@ -235,6 +234,15 @@ def test_what_a_form_has_no_place_for_is_said(
             "does not support errors of tools; left out of 1 case",
         ),
         (make_turn(tools=[FAILED_CALL]), "deepeval", "does not support errors of tools"),
+        (make_turn(toolMock={"actual": [{"name": "f"}]}), "adk", "does not support toolMock"),
+        (make_turn(toolMock={"actual": [{"name": "f"}]}), "langfuse", "does not support toolMock"),
+        (make_turn(tools=[{"name": "f", "after": ["1"]}]), "adk", "the order of tools (after)"),
+        (
+            make_turn(tools=[{"name": "f", "optional": True}]),
+            "deepeval",
+            "optional tools; left out",
+        ),
+        (make_turn(tools=[{"name": "f", "result": 0}]), "langsmith", "results of tools; left out"),
         (make_turn(userContent=PICTURE), "deepeval", "does not support images and other content_p"),
         (make_turn(userContent=ADK_PARTS), "langfuse", "does not support images and other content"),
     ],
@@ -248,6 +256,80 @@ def test_what_a_tool_would_read_otherwise_is_said(
     exported(source, form, "out.json")
 
     assert says in capsys.readouterr().err
+
+
+def test_what_adk_drops_of_a_case_with_several_turns_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "golden.evalset.json"
+    turns = [make_turn(tools=[], state={"paid": True}), make_turn(tools=[])]
+    case = {"evalId": "c", "conversation": turns, "actualConversation": turns}
+    plan = {"conversationScenario": {"startingPrompt": "Hi", "stopSignal": "bye"}}
+    source.write_bytes(set_bytes("golden", [case, {"evalId": "d"} | plan]))
+
+    exported(source, "adk", "out.json")
+
+    said = capsys.readouterr().err
+    assert "adk does not support recorded turns beside expected ones; left out of 1 case" in said
+    assert "adk does not support the state of turns before the last; left out of 1 case" in said
+    assert "adk does not support all of conversationScenario; left out of 1 case" in said
+
+
+@pytest.mark.parametrize("form", READ_BACK)
+def test_a_case_without_turns_is_left_out_with_a_word(
+    tmp_path: Path, form: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "golden.evalset.json"
+    source.write_bytes(
+        set_bytes("golden", [{"evalId": "plan", "conversationScenario": {}}, CASES[2]])
+    )
+
+    out = exported(source, form, "out.json" if form in ("deepeval", "langsmith") else "out.jsonl")
+
+    said = capsys.readouterr().err
+    assert "left out 1 case without turns" in said
+    assert "1 case written to" in said
+    assert main(["convert", str(out), "--out", str(tmp_path / "back.jsonl")]) == 0
+
+
+def test_a_recorded_turn_without_an_answer_comes_back_without_one(tmp_path: Path) -> None:
+    source, back = tmp_path / "golden.evalset.json", tmp_path / "back.evalset.json"
+    turn = make_turn(answer=None, tools=[CASES[0]["conversation"][0]["tools"][0]])
+    source.write_bytes(
+        set_bytes("s", [{"evalId": "a", "evalMode": "trace", "actualConversation": [turn]}])
+    )
+    out = exported(source, "openai-evals", "out.jsonl", "--with-actual")
+
+    assert main(["convert", str(out), "--out", str(back)]) == 0
+
+    (found,) = read_set(back).cases[0]["actualConversation"]
+    assert found["capture"] == {"finalResponse": "missing"}
+    assert [tool["name"] for tool in found["tools"]] == ["get_order"]
+
+
+def test_an_answer_that_is_missing_is_no_message(tmp_path: Path) -> None:
+    source = tmp_path / "golden.evalset.json"
+    turns = [make_turn(answer=None), make_turn(answer=None)]
+    source.write_bytes(set_bytes("s", [{"evalId": "a", "conversation": turns}]))
+
+    lines = exported(source, "langfuse", "out.jsonl").read_text().splitlines()
+
+    said = json.loads(lines[1])["input"]["messages"]
+    assert [one["role"] for one in said] == ["user", "user"]
+
+
+@pytest.mark.parametrize("arguments", [[], 0, False])
+def test_arguments_that_are_no_object_come_back(tmp_path: Path, arguments: Any) -> None:
+    source, back = tmp_path / "golden.evalset.json", tmp_path / "back.evalset.json"
+    turn = make_turn(tools=[{"name": "f", "arguments": arguments}])
+    source.write_bytes(set_bytes("s", [{"evalId": "a", "conversation": [turn]}]))
+    out = exported(source, "langsmith", "out.json")
+
+    assert main(["convert", str(out), "--out", str(back)]) == 0
+
+    (call,) = read_set(back).cases[0]["conversation"][0]["tools"]
+    assert call["arguments"] == arguments
+    assert type(call["arguments"]) is type(arguments)
 
 
 @pytest.mark.parametrize("form", ["adk", "trpc"])
@@ -281,6 +363,73 @@ def test_landed_cases_are_exported_as_they_were_recorded(tmp_path: Path) -> None
     assert rows[0]["input"] == "Where is it?"
     assert rows[0]["actual_output"] == "Here you are, please."
     assert rows[0]["expected_output"] is None
+
+
+@pytest.mark.parametrize("name", ["out.evalset.json", "out.jsonl"])
+def test_an_exported_case_has_the_scores_of_the_landed_one(folder: Path, name: str) -> None:
+    turns = [make_turn(), make_turn("t-2")]
+    partly = make_case("partly", turns, conversation=[make_turn(), None], source={"service": "s"})
+    Path("s.evalset.json").write_text(
+        json.dumps({"evalSetId": "s", "evalCases": [partly, make_case("recorded")]})
+    )
+    Path("m.json").write_text(json.dumps([TRAJECTORY]))
+    scored = ["--metrics", "m.json", "--json", "--db"]
+    main(["record", "cases", "s.evalset.json", "--log", "log.db"])
+    main(["consume", "--log", "log.db", "--until-idle", *scored, "landed.duckdb"])
+
+    assert main(["set", "export", "landed.duckdb", "--out", name]) == 0
+    main(["score", name, *scored, "exported.duckdb"])
+
+    assert scores("exported.duckdb") == scores("landed.duckdb")
+    assert scores("exported.duckdb") == [
+        ("partly", 1.0, "passed"),
+        ("recorded", None, "not_evaluated"),
+    ]
+
+
+def test_json_lines_of_a_store_are_up_to_date_and_those_of_a_set_name_it(tmp_path: Path) -> None:
+    database = landed(tmp_path, [Asked("Line\u2028end?")], metrics=[])
+    source = tmp_path / "golden.evalset.json"
+    source.write_bytes(set_bytes("of-may", [{"evalId": "a", "conversation": [make_turn()]}]))
+
+    out = exported(database, "jsonl", "out.jsonl")
+
+    assert main(["set", "export", str(database), "--out", str(out), "--check"]) == 0
+    assert read_set(exported(source, "jsonl", "set.jsonl")).eval_set_id == "of-may"
+    assert read_set(exported(source, "jsonl", "b.jsonl", "--id", "may")).eval_set_id == "may"
+
+
+@pytest.mark.parametrize("form", ["langsmith", "langfuse", "adk"])
+def test_a_session_of_two_applications_has_an_id_for_each(folder: Path, form: str) -> None:
+    cases = [make_case("s", sessionInput={"appName": app}) for app in ("desk", "shop")]
+    Path("s.jsonl").write_text("".join(json.dumps(case) + "\n" for case in cases))
+    main(["record", "cases", "s.jsonl", "--log", "log.db"])
+    main(["consume", "--log", "log.db", "--until-idle", "--db", "x.duckdb", "--json"])
+
+    assert main(["set", "export", "x.duckdb", "--format", form, "--out", "out"]) == 0
+
+    text = Path("out").read_text()
+    assert len(set(re.findall(r'"(?:eval_|)id": ?"([^"]{3,})"', text)) - {"call-1"}) == 2
+
+
+def test_what_was_not_recorded_is_not_expected(folder: Path) -> None:
+    marks = {"tools": "missing", "finalResponse": "redacted", "sessionId": "synthesized"}
+    case = make_case("s", [make_turn(tools=[], capture=marks)])
+    Path("s.jsonl").write_text(json.dumps(case))
+    main(["record", "cases", "s.jsonl", "--log", "log.db"])
+    main(["consume", "--log", "log.db", "--until-idle", "--db", "x.duckdb", "--json"])
+
+    assert main(["set", "export", "x.duckdb", "--as", "expected", "--out", "e.jsonl"]) == 0
+
+    (turn,) = json.loads(Path("e.jsonl").read_text())["conversation"]
+    assert turn["capture"] == {"finalResponse": "redacted", "tools": "missing"}
+
+
+def scores(path: str) -> list[tuple[Any, ...]]:
+    with duckdb.connect(path, read_only=True) as store:
+        return store.execute(
+            "SELECT eval_id, score, status FROM latest_scores ORDER BY eval_id"
+        ).fetchall()
 
 
 def test_a_filter_of_a_file_is_refused(source: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ import json
 import random
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +162,15 @@ def test_the_same_periods_give_the_same_figures() -> None:
 
     assert drift(["tools"], before, after) == drift(["tools"], before, after)
     assert drift(["tools"], before, before)[0].distance == 0
+
+
+def test_the_same_questions_are_no_drift_where_a_set_does_not_name_the_application() -> None:
+    texts = ("Where is it?", "A refund!")
+    before = [seen(number, [], text) for number, text in enumerate(texts)]
+    cases = [seen(number, [], text) for number, text in enumerate(texts, start=10)]
+    after = [replace(turn, key=turn.key._replace(app="")) for turn in cases]
+
+    assert drift(["intent"], before, after)[0].distance == 0
 
 
 # -- commands --------------------------------------------------------------------------------------

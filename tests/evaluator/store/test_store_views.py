@@ -1,5 +1,6 @@
 """Views that only compare rows with several revisions equal views that compare every row."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -130,3 +131,20 @@ def test_a_temporary_store_makes_its_views_when_one_is_named() -> None:
     done = subprocess.run([sys.executable, "-c", VIEWS], capture_output=True, text=True)
 
     assert (done.stdout, done.stderr) == ("none\n", "")
+
+
+NOW = """
+from evaltap.evaluator.store.database import Store
+with Store(":memory:") as store:
+    ((age,),) = store.rows("SELECT now() - (now() AT TIME ZONE 'UTC')")
+    print(age.total_seconds())
+"""
+
+
+def test_now_is_the_time_of_the_tables_in_every_time_zone() -> None:
+    elsewhere = {**os.environ, "TZ": "America/New_York"}
+    done = subprocess.run(
+        [sys.executable, "-c", NOW], capture_output=True, text=True, env=elsewhere
+    )
+
+    assert (done.stdout, done.stderr) == ("0.0\n", "")

@@ -64,7 +64,7 @@ def run(options: CurateOptions) -> int:
         target = target_of(options)
         if made.metrics:
             write_metrics(target, made.metrics)
-        write_set(target, existing.eval_set_id, updated.cases)
+        write_set(target, existing, updated.cases)
     if options.report:
         write_bytes(options.report, canonical.dumps(report, readable=True))
     if options.json:

@@ -9,6 +9,8 @@ from evaltap.cli.options.set import ExportOptions
 from evaltap.cli.stores import choice_of, open_chosen
 from evaltap.evaluator.cases.datasets.exports.forms import files_of
 from evaltap.evaluator.cases.datasets.exports.losses import losses
+from evaltap.evaluator.cases.datasets.exports.rows import pairs_of
+from evaltap.evaluator.cases.datasets.exports.tools import FORMS
 from evaltap.evaluator.cases.evalsets.files import read_set
 from evaltap.evaluator.cases.turn import run_failure
 from evaltap.evaluator.curation.expectations import expecting_itself
@@ -48,6 +50,9 @@ def run(options: ExportOptions) -> int:
     if choice_of(options.chosen):
         raise InputError("--filter, --where: only work on a store; the source is an eval set")
     found = read_set(source)
+    if form == "jsonl":  # its cases name their set themselves
+        named = {"evalSetId": options.id or found.eval_set_id}
+        return _export(options, [case | named for case in found.cases], "")
     return _export(options, found.cases, found.eval_set_id)
 
 
@@ -73,6 +78,8 @@ def _form(options: ExportOptions) -> str:
 
 def _export(options: ExportOptions, cases: Sequence[CaseData], set_id: str) -> int:
     name = options.id or set_id or eval_set_name(options.out)
+    if _form(options) in FORMS:
+        cases = _with_turns(cases)
     made = files_of(_form(options), cases, name, with_actual=options.with_actual)
     files = {Path(f"{options.out}{ending}"): content for ending, content in made.items()}
     if options.check:
@@ -94,6 +101,14 @@ def _export(options: ExportOptions, cases: Sequence[CaseData], set_id: str) -> i
     return 0
 
 
+def _with_turns(cases: Sequence[CaseData]) -> Sequence[CaseData]:
+    """Return the cases that become rows; say how many have no turn to become one."""
+    kept = [case for case in cases if pairs_of(case)]
+    if left_out := len(cases) - len(kept):
+        say("set export", f"left out {counted(left_out, 'case')} without turns")
+    return kept
+
+
 def _report_written_files(options: ExportOptions, cases: int, files: Sequence[Path]) -> None:
     data = {
         "out": str(options.out),
@@ -110,7 +125,7 @@ def _report_renamed_cases(repeated: Set[str]) -> None:
     if repeated:
         say(
             "set export",
-            f"{counted(len(repeated), 'eval id')} occurred in several runs or versions,"
+            f"{counted(len(repeated), 'eval id')} occurred in several runs, versions or applications,"
             f" such as {min(repeated)!r}; the cases are exported as ID@VERSION; use --filter version:NAME"
-            " to export one version",
+            " or app:NAME to export one",
         )

@@ -14,15 +14,20 @@ def run(options: MergeOptions) -> int:
     ours, theirs = read_set(options.ours), read_set(options.theirs)
     base = read_set(options.base).cases if options.base else None
     merged = merge(ours.cases, theirs.cases, base)
-    write_set(options.out, ours.eval_set_id, merged.cases)
+    write_set(options.out, ours, merged.cases)
     if options.json:
         data = {"cases": len(merged.cases), "conflicts": merged.conflicts, "same": merged.same}
         print_json(data)
     else:
         print(f"{counted(len(merged.cases), 'case')} written to {options.out}")
+        mine = {case["evalId"] for case in ours.cases}
         for name in merged.conflicts:
-            say("set merge", f"{name}: both sides changed it; ours was kept")
+            why = (
+                "both sides changed it; ours was kept"
+                if name in mine
+                else "ours removed it and theirs changed it; theirs was kept"
+            )
+            say("set merge", f"{name}: {why}")
         if merged.same:
-            known = ", ".join(merged.same[:5])
-            say("set merge", f"already present under other ids: {known}")
+            say("set merge", f"already present under other ids: {', '.join(merged.same)}")
     return 1 if merged.conflicts else 0

@@ -4,6 +4,7 @@ import json
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
@@ -22,10 +23,11 @@ from evaltap.recorder.sources.otlp_files import (
     ReadingReport,
     eval_set_of,
     read_cases,
+    session_key,
     stream_cases,
 )
 from evaltap.recorder.sources.replay import Replay
-from evaltap.schemas.data import CaseData
+from evaltap.schemas.data import CaseData, json_bytes
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.text import counted
 
@@ -53,7 +55,7 @@ def record_otlp(options: OtlpOptions) -> int:
     # An eval set is written as a whole, in order of time; a log as the files are read.
     read = read_cases if options.out else stream_cases
     cases = read(options.files, recorder_version=version("evaltap"), report=report)
-    sessions: set[str] = set()
+    sessions: set[tuple[str, str, str]] = set()
     refused: Mapping[Path, int] = {}
     try:
         first = next(cases, None)
@@ -83,10 +85,12 @@ def record_otlp(options: OtlpOptions) -> int:
     return _report_refused(refused)
 
 
-def _noted(cases: Iterable[CaseData], sessions: set[str], *, explained: bool) -> Iterator[CaseData]:
+def _noted(
+    cases: Iterable[CaseData], sessions: set[tuple[str, str, str]], *, explained: bool
+) -> Iterator[CaseData]:
     """Yield the cases, and note their sessions; explain each if wanted."""
     for case in cases:
-        sessions.add(str(case["evalId"]))
+        sessions.add(session_key(case))
         if explained:
             print(_explain(case), file=sys.stderr)
         yield case
@@ -187,9 +191,12 @@ def record_cases(options: ReplayedOptions) -> int:
         progress("cases") as show,
         Replay(options.log, redaction=not options.no_redaction) as replay,
     ):
+        seen: dict[tuple[object, ...], bytes] = {}
         for path in options.files:
-            for case in iter_cases(path):
-                replay.add([{"evalSetId": eval_set_name(path), **case}])
+            for found in iter_cases(path):
+                case = {"evalSetId": eval_set_name(path), **found}
+                _refuse_other_turns(case, path, seen)
+                replay.add([case])
                 show(replay.counts.cases)
     counts = replay.counts
     if options.json:
@@ -200,6 +207,27 @@ def record_cases(options: ReplayedOptions) -> int:
         turns, cases = counted(counts.turns, "turn"), counted(counts.cases, "case")
         print(f"{turns} of {cases} -> {options.log}", file=sys.stderr)
     return _report_refused(counts.refused)
+
+
+def _refuse_other_turns(case: CaseData, path: Path, seen: dict[tuple[object, ...], bytes]) -> None:
+    """Raise InputError for a turn with the ids of an earlier one and other content, which would not land."""
+    source, session = case.get("source") or {}, case.get("sessionInput") or {}
+    key = (
+        case["evalSetId"],
+        case["evalId"],
+        session.get("appName"),
+        source.get("version"),
+        source.get("run"),
+    )
+    turns = case.get("actualConversation") or case.get("conversation") or ()
+    for number, turn in enumerate(turns, start=1):
+        name = (turn or {}).get("invocationId") or number
+        content = sha256(json_bytes(turn)).digest()[:8]
+        if seen.setdefault((*key, name), content) != content:
+            raise InputError(
+                f"{path}: case {case['evalId']!r} occurs a second time, with other content in turn {name};"
+                " give each repeat its own `source.run`, or each case its own evalId"
+            )
 
 
 def _explain(case: CaseData) -> str:

@@ -97,8 +97,10 @@ class MergeOptions:
     and run once in each clone:
       git config merge.evaltap.driver 'evaltap set merge %A %B --base %O --out %A'
 
-    exit code: 0 merged; 1 both sides changed the same case: OURS was kept, and its
-    id is listed; 2 bad input
+    The set's name and description are those of OURS.
+
+    exit code: 0 merged; 1 both sides changed the same case: OURS was kept, unless it
+    had removed the case, and its id is listed; 2 bad input
     """
 
     ours: Path = argument("OURS", "your eval set")

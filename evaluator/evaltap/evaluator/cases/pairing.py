@@ -213,6 +213,14 @@ def placeholder(turn: TurnData) -> TurnData:
     return {key: value for key, value in kept if value is not None}
 
 
+def nothing_expected(turn: TurnData) -> dict[str, Json]:
+    """Return a turn with only the user's message; without the marks, it would expect no calls."""
+    return {
+        **(placeholder(turn) or {}),
+        "capture": {"finalResponse": "missing", "tools": "missing"},
+    }
+
+
 def _with_context(turns: Sequence[TurnData], messages: list[Json]) -> Sequence[TurnData]:
     if not messages:
         return turns

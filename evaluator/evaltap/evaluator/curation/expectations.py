@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from evaltap.evaluator.cases.evalsets.content import plain_turn, plain_turns, user_texts
-from evaltap.evaluator.cases.pairing import placeholder
+from evaltap.evaluator.cases.pairing import nothing_expected, placeholder
 from evaltap.evaluator.cases.scenarios import drafted_scenario
-from evaltap.evaluator.cases.turn import run_failure
+from evaltap.evaluator.cases.turn import absent_state, run_failure
 from evaltap.evaluator.curation.sessions import LandedTurn, Session
 from evaltap.evaluator.scoring.batch import compares
 from evaltap.evaluator.scoring.contract.context import Status
@@ -107,16 +107,13 @@ def as_expected(
     return made | {"evalMode": "", "conversation": conversation}
 
 
-def nothing_expected(turn: CaseData) -> CaseData:
-    """Return a turn with only the user's message; without the marks, it would expect no calls."""
-    return {
-        **(placeholder(turn) or {}),
-        "capture": {"finalResponse": "missing", "tools": "missing"},
-    }
-
-
 def _reference(turn: CaseData) -> CaseData:
-    return {key: value for key, value in turn.items() if key not in _NOT_EXPECTED}
+    """Return what a turn expects of the next run; of calls or an answer that were not recorded, nothing."""
+    made = {key: value for key, value in turn.items() if key not in _NOT_EXPECTED}
+    marks = {
+        name: state for name in ("finalResponse", "tools") if (state := absent_state(turn, name))
+    }
+    return made | {"capture": marks} if marks else made
 
 
 def failed_metrics(session: Session, invocation_ids: Collection[str]) -> dict[str, str]:

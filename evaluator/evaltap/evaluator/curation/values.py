@@ -153,9 +153,9 @@ def _intents(
     seen: Sequence[Seen], others: Sequence[Seen]
 ) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
     """Group turns by the user's text alone; others belong to every group whose medoid they are similar to."""
+    # Not even by application, which many sets do not name.
     turns = [
-        ComparedTurn(turn.key, Block(turn.key.app, "", ""), turn.text, 1 / turn.probability)
-        for turn in seen
+        ComparedTurn(turn.key, Block("", "", ""), turn.text, 1 / turn.probability) for turn in seen
     ]
     groups = turn_groups(turns, Likeness(INTENT_RADIUS))
     named: Mapping[TurnKey, str] = {

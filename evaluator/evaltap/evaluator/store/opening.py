@@ -38,6 +38,8 @@ def _attached(path: Path, reading: Sequence[Place]) -> duckdb.DuckDBPyConnection
     new = not in_memory and not path.exists()
     connection = duckdb.connect(config=settings)
     try:
+        # The times in the tables are UTC; in another zone, `started_at > now()` would be hours off.
+        connection.execute("SET GLOBAL TimeZone = 'UTC'")
         file = str(path).replace("'", "''")
         connection.execute(f"ATTACH '{file}' AS {NAME} (ROW_GROUP_SIZE {ROWS_PER_GROUP})")
         if new:

@@ -189,7 +189,7 @@ def _lines(path: Path, report: TranscriptReport) -> Iterator[JsonObject]:
     found = 0
     try:
         refuse_device(path)
-        with path.open(encoding="utf-8", errors="replace") as file:
+        with path.open(encoding="utf-8-sig", errors="replace") as file:
             for text in file:
                 if not text.strip():
                     continue

@@ -183,17 +183,36 @@ def _began(trace: GatheredTrace) -> int:
 def eval_set_of(cases: Iterable[CaseData], eval_set_id: str) -> JsonObject:
     """Merge turns into one eval set: one case per session, its turns in order of time.
 
-    A later revision of a turn replaces an earlier one.
+    A later revision of a turn replaces an earlier one. A session id of several applications or versions is
+    a case of each, named after what differs.
     """
-    sessions: dict[str, list[CaseData]] = {}
+    sessions: dict[tuple[str, str, str], list[CaseData]] = {}
     for case in cases:
-        sessions.setdefault(str(case["evalId"]), []).append(case)
-    merged = [_session_of(turns) for turns in sessions.values()]
+        sessions.setdefault(session_key(case), []).append(case)
+    alike: dict[str, list[tuple[str, str, str]]] = {}
+    for key in sessions:
+        alike.setdefault(key[0], []).append(key)
+    merged = [
+        {**_session_of(turns), "evalId": _name_of(key, alike[key[0]])}
+        for key, turns in sessions.items()
+    ]
     eval_set: JsonObject = {"evalSetId": eval_set_id, "name": eval_set_id, "evalCases": merged}
     times = [case["creationTimestamp"] for case in merged if "creationTimestamp" in case]
     if times:
         eval_set["creationTimestamp"] = min(times)
     return eval_set
+
+
+def session_key(case: CaseData) -> tuple[str, str, str]:
+    """Return the session of a turn: its id, application and version."""
+    session, source = case.get("sessionInput") or {}, case.get("source") or {}
+    return str(case["evalId"]), session.get("appName") or "", source.get("version") or ""
+
+
+def _name_of(key: tuple[str, str, str], alike: Sequence[tuple[str, str, str]]) -> str:
+    """Return the id of a session, with the application or version if others of the id differ in it."""
+    parts = [part for at, part in enumerate(key) if at and len({other[at] for other in alike}) > 1]
+    return "@".join([key[0], *parts]) if any(parts) else key[0]
 
 
 def _session_of(cases: Sequence[CaseData]) -> CaseData:

@@ -56,7 +56,19 @@ def _read_json(path: Path) -> Any:
 
 def read_eval_set(path: Path) -> EvalSet:
     """Read an eval set in tRPC-Agent-Go's form or in Google ADK's, current or legacy."""
+    return _eval_set(_read_json(path), path)
+
+
+def read_set_fields(path: Path) -> dict[str, Json]:
+    """Return the fields of an eval set besides its cases: id, name, description, and unknown ones."""
     data = _read_json(path)
+    if isinstance(data, dict):
+        cases = ("evalcases", "eval_cases")
+        data = {key: [] if key.casefold() in cases else value for key, value in data.items()}
+    return _eval_set(data, path).model_dump(by_alias=True, exclude={"eval_cases"})
+
+
+def _eval_set(data: Json, path: Path) -> EvalSet:
     if adk_older.is_older_eval_file(data):
         newer = adk_older.newer_eval_set(data, eval_set_name(path), path=str(path))
         return adk.from_adk(newer, path=str(path))

@@ -91,10 +91,13 @@ def _with_own_ids(cases: Iterable[CaseData]) -> Iterator[CaseData]:
     seen: Counter[tuple[str, str]] = Counter()
     for case in cases:
         name, run = case["evalId"], (case.get("source") or {}).get("run") or ""
-        seen[name, run] += 1
-        if seen[name, run] > 1:
+        given = name
+        while (name, run) in seen:
             # A name that several rows share (a source file, a topic) is not an id.
-            case["evalId"] = f"{name}-{seen[name, run]}"
+            seen[given, run] += 1
+            name = f"{given}-{seen[given, run]}"
+        seen[name, run] = 1
+        case["evalId"] = name
         yield case
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
+from math import isfinite, isnan
 from typing import Final
 
 import orjson
@@ -12,6 +13,7 @@ from evaltap.evaluator.cases.datasets.inspect_logs import RUN, TELEMETRY
 from evaltap.evaluator.cases.datasets.shapes import unwrapped
 from evaltap.evaluator.cases.identity import BadLine
 from evaltap.schemas.errors import FormatError, InputError
+from evaltap.schemas.files import canonical
 from evaltap.schemas.files.documents import case_data
 from evaltap.schemas.files.validation import describe
 from evaltap.schemas.formats.case import CaseData
@@ -131,7 +133,8 @@ def row_case(
     `sessionInput.state`.  A row that contains a whole eval case as JSON becomes that case.  Raises
     FormatError if the row has no input.
     """
-    row = unwrapped(row)
+    # NumPy's way to say that a number is missing is NaN.
+    row = unwrapped({key: None if _is_nan(value) else value for key, value in row.items()})
     reader = _Reader(path, place)
     if _is_eval_case(row):
         raise FormatError(
@@ -154,7 +157,7 @@ def row_case(
     else:
         case["conversation"] = expected
     if (run := columns.value("run", row)) is not None:
-        case["source"] = {"run": str(run)}
+        case["source"] = {"run": _plain_text(run)}
     elif recorded and not expected:
         case["source"] = {}  # a row that expects nothing has no reference, rather than an empty one
     if (telemetry := row.get(TELEMETRY)) is not None and recorded:
@@ -270,16 +273,16 @@ class _Reader:
         self.place = place
 
     def id(self, value: Json, number: int) -> str:
-        text = str(value).strip() if isinstance(value, str | int) else ""
+        text = _plain_text(value).strip() if isinstance(value, str | int | float) else ""
         return text or f"row-{number}"
 
     def text(self, value: Json, what: str) -> str:
         """Return a cell as text: from a text, a number, or the first of a list of texts."""
         if isinstance(value, list) and value and all(isinstance(one, str) for one in value):
             value = value[0]
-        if isinstance(value, bool) or not isinstance(value, str | int | float):
+        if isinstance(value, bool) or not isinstance(value, str | int | float) or _endless(value):
             raise self.wrong(what, value, "a text")
-        return str(value)
+        return _plain_text(value)
 
     def asked(self, value: Json) -> dict[str, Json]:
         """Return the user's side of a turn: a text, or a list of messages that ends with the user's."""
@@ -365,6 +368,8 @@ class _Reader:
             return value.isoformat()
         if isinstance(value, timedelta):
             return value.total_seconds()
+        if _endless(value):
+            raise self.wrong(f"column {column}", value, "a finite number, or none")
         if value is None or isinstance(value, str | bool | int | float):
             return value
         if isinstance(value, bytes | bytearray | memoryview):
@@ -376,6 +381,21 @@ class _Reader:
         return FormatError(
             f"{what}: found {shown}; expected {expected}", path=self.path, place=self.place
         )
+
+
+def _is_nan(value: Json) -> bool:
+    return isinstance(value, float) and isnan(value)
+
+
+def _endless(value: Json) -> bool:
+    """Return whether a value is NaN or infinite, which JSON cannot represent."""
+    return isinstance(value, float) and not isfinite(value)
+
+
+def _plain_text(value: Json) -> str:
+    """Return a value as text: 7.0, as tables have whole numbers in columns with gaps, as 7."""
+    whole = isinstance(value, float) and value.is_integer()
+    return canonical.format_number(value) if whole else str(value)
 
 
 def _inner_column(row: Mapping[str, Json]) -> str:

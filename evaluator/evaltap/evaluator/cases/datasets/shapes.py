@@ -146,12 +146,14 @@ def _openai(row: Row) -> Row | None:
     item, sample = row.get("item"), row.get("sample")
     if not isinstance(item, Mapping) or set(row) - {"item", "sample"}:
         return None
-    text = sample.get("output_text") if isinstance(sample, Mapping) else None
     flat = dict(item)
     if _ours(item) is not None:
         flat["expected_tools"] = flat.pop("tools", None)
         del flat["metadata"]
-    return flat if text is None else {**flat, "actual_output": text}
+    for column, name in (("actual_output", "output_text"), ("tools_called", "output_tools")):
+        if isinstance(sample, Mapping) and sample.get(name) is not None:
+            flat[column] = sample[name]
+    return flat
 
 
 def _langsmith(row: Row) -> Row | None:
@@ -159,7 +161,8 @@ def _langsmith(row: Row) -> Row | None:
     inputs, outputs = row.get("inputs"), row.get("outputs")
     if not isinstance(inputs, Mapping) or not isinstance(inputs.get("messages"), list):
         return None
-    flat = {"id": _id(row), "input": inputs["messages"]}
+    flat = {"id": _id(row), "input": inputs["messages"], "inputs": _rest(inputs, "messages")}
+    flat["metadata"] = _metadata(row)
     answers = outputs.get("messages") if isinstance(outputs, Mapping) else None
     if isinstance(answers, list) and answers and all(isinstance(one, Mapping) for one in answers):
         said = answers[-1].get("content")
@@ -167,6 +170,7 @@ def _langsmith(row: Row) -> Row | None:
         flat["expected_output"] = text or None
         calls = [one["tool_calls"] for one in answers if isinstance(one.get("tool_calls"), list)]
         flat["expected_tools"] = list(chain(*calls)) if calls else None
+        flat["outputs"] = _rest(outputs, "messages")
     elif isinstance(outputs, Mapping) and len(outputs) == 1:
         (flat["expected_output"],) = outputs.values()
     else:
@@ -181,7 +185,9 @@ def _langfuse(row: Row) -> Row | None:
     if "datasetName" not in row or not isinstance(asked, list):
         return None
     flat: dict[str, Json] = {"id": _id(row), "input": asked, "expectedOutput": expected}
+    flat |= {"inputs": _rest(given, "messages"), "metadata": _metadata(row)}
     if isinstance(expected, Mapping) and "content" in expected:
+        flat["outputs"] = _rest(expected, "content", "tools")
         flat["expectedOutput"] = expected["content"]
         flat["expected_tools"] = expected.get("tools")
     return flat
@@ -195,6 +201,16 @@ def _hugging_face(row: Row) -> Row | None:
     for output, tools in (("expected_output", "expected_tools"), ("actual_output", "tools_called")):
         flat[output], flat[tools] = row.get(output) or None, row.get(tools) or None
     return flat
+
+
+def _rest(given: Json, *known: str) -> Json:
+    """Return the fields that no column is made of; None without any."""
+    return {key: given[key] for key in given if key not in known} or None
+
+
+def _metadata(row: Row) -> Json:
+    """Return the metadata of a row; None of one that `evaltap set export` wrote."""
+    return row.get("metadata") if _ours(row) is None else None
 
 
 def _id(row: Row) -> Json:

@@ -6,6 +6,7 @@ downloaded.
 """
 
 import csv
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate
 from pathlib import Path
@@ -95,6 +96,11 @@ def _csv(path: Path) -> Iterator[Row]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, strict=True)
+            twice = [name for name, count in Counter(reader.fieldnames or ()).items() if count > 1]
+            if twice:
+                raise FormatError(
+                    f"several columns have the name {twice[0]!r}; give each its own", path=str(path)
+                )
             for row in reader:
                 place = f"line {reader.line_num}"
                 if None in row or None in row.values():

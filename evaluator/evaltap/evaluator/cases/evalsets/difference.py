@@ -97,19 +97,32 @@ def difference(before: Sequence[CaseData], after: Sequence[CaseData]) -> Differe
 
 
 def _changes(place: str, before: Json, after: Json) -> Iterator[FieldChange]:
-    if isinstance(before, Mapping) and isinstance(after, Mapping):
+    if (
+        isinstance(before, Mapping)
+        and isinstance(after, Mapping)
+        and not _null_apart(before, after)
+    ):
         for key in sorted({*before, *after}):
             inner = f"{place}.{key}" if place else key
             yield from _changes(inner, before.get(key), after.get(key))
-    elif isinstance(before, list) and isinstance(after, list):
+    elif isinstance(before, list) and isinstance(after, list) and not _null_at_end(before, after):
         for number in range(max(len(before), len(after))):
             yield from _changes(
                 f"{place}[{number}]",
                 before[number] if number < len(before) else None,
                 after[number] if number < len(after) else None,
             )
-    elif before != after:
+    elif before != after or isinstance(before, bool) != isinstance(after, bool):
         yield FieldChange(place, before, after)
+
+
+def _null_apart(before: Mapping[str, Json], after: Mapping[str, Json]) -> bool:
+    """Return whether only one object has a key that is null, which is not the same as missing."""
+    return any({**before, **after}[key] is None for key in before.keys() ^ after.keys())
+
+
+def _null_at_end(before: list[Json], after: list[Json]) -> bool:
+    return None in (before[len(after) :] + after[len(before) :])
 
 
 def _short(case: CaseData) -> dict[str, Json]:
@@ -147,40 +160,44 @@ class Merged(NamedTuple):
     cases: list[CaseData]
     conflicts: list[str]
     same: list[str]
-    """Ids of the second set whose content the first set has under another id."""
+    """Ids that only the second set has, of content that the merged set has under another id."""
 
 
 def merge(
     ours: Sequence[CaseData], theirs: Sequence[CaseData], base: Sequence[CaseData] | None = None
 ) -> Merged:
-    """Return the cases of both sets.
+    """Return the cases of both sets, in no order.
 
     If both contain a case and differ, the side that changed it since `base` wins.  Without a base, or if both
     changed it, it is a conflict, and ours remains.  A case that one side removed from the base stays removed,
-    unless the other side changed it.
+    unless the other side changed it, which is a conflict, too: then the changed case remains.
     """
     old, mine, other = (_by_id(cases) for cases in (base or (), ours, theirs))
-    hashes = {content_hash(case) for case in ours if case.get("conversation")}
+    new = other.keys() - mine.keys() - old.keys()
     merged = Merged([], [], [])
-    for name in sorted({*mine, *other}):
+    for name in sorted({*mine, *other} - new):
         one, two, before = mine.get(name), other.get(name), old.get(name)
-        if two is not None and (one, before) == (None, None) and content_hash(two) in hashes:
-            merged.same.append(name)
-        elif one == two or two == before:
-            _keep(merged, one)
-        elif one == before:
-            _keep(merged, two)
+        if _equal(one, two) or _equal(two, before):
+            kept = one
+        elif _equal(one, before):
+            kept = two
         else:
             # Both changed it, or one changed it and the other removed it.
-            if None not in (one, two) or before is not None:
-                merged.conflicts.append(name)
-            _keep(merged, one if one is not None else two)
+            merged.conflicts.append(name)
+            kept = two if one is None else one
+        if kept is not None:
+            merged.cases.append(kept)
+    hashes = {content_hash(case) for case in merged.cases if case.get("conversation")}
+    for name in sorted(new):
+        if content_hash(other[name]) in hashes:
+            merged.same.append(name)
+        else:
+            merged.cases.append(other[name])
     return merged
 
 
-def _keep(merged: Merged, case: CaseData | None) -> None:
-    if case is not None:
-        merged.cases.append(case)
+def _equal(one: CaseData | None, two: CaseData | None) -> bool:
+    return not any(_changes("", one, two))
 
 
 def _by_id(cases: Sequence[CaseData]) -> Mapping[str, CaseData]:

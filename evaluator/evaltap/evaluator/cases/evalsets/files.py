@@ -1,17 +1,24 @@
 """Set files for git: sorted by id, one value per line, texts unescaped, the same bytes for the same cases."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import orjson
 
 from evaltap.schemas.errors import FormatError
 from evaltap.schemas.files import canonical
-from evaltap.schemas.files.documents import eval_set_name, iter_cases, write_bytes
+from evaltap.schemas.files.documents import (
+    eval_set_name,
+    is_json_lines,
+    iter_cases,
+    read_set_fields,
+    write_bytes,
+)
 from evaltap.schemas.files.validation import describe, parse
 from evaltap.schemas.formats.case import CaseData, EvalSet
+from evaltap.schemas.formats.model import Json
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +27,8 @@ class SetFile:
 
     eval_set_id: str
     cases: tuple[CaseData, ...]
+    fields: Mapping[str, Json] = field(default_factory=dict)
+    """The set's name, description, and fields that evaltap does not know."""
 
 
 def read_set(path: Path) -> SetFile:
@@ -28,7 +37,8 @@ def read_set(path: Path) -> SetFile:
     Raises FormatError for a repeated id, for invalid provenance, and for a case nested too deeply to be
     compared.
     """
-    cases, name = [], ""
+    fields = {} if is_json_lines(path) else read_set_fields(path)
+    cases, name = [], fields.get("evalSetId") or ""
     for case in iter_cases(path):
         _check_provenance(case, str(path))
         _check_depth(case, str(path))
@@ -36,7 +46,7 @@ def read_set(path: Path) -> SetFile:
         name = name or own
         cases.append({key: value for key, value in case.items() if key != "evalSetId"})
     check_ids(cases, str(path))
-    return SetFile(name or eval_set_name(path), tuple(cases))
+    return SetFile(name or eval_set_name(path), tuple(cases), fields)
 
 
 def _check_provenance(case: CaseData, path: str) -> None:
@@ -80,18 +90,20 @@ def check_ids(cases: Iterable[CaseData], path: str) -> None:
         )
 
 
-def set_bytes(eval_set_id: str, cases: Sequence[CaseData]) -> bytes:
+def set_bytes(
+    eval_set_id: str, cases: Sequence[CaseData], fields: Mapping[str, Json] | None = None
+) -> bytes:
     """Return a set file: cases sorted by id, no times, and non-ASCII letters and < unescaped."""
     check_ids(cases, eval_set_id)
     ordered = sorted(cases, key=lambda case: case["evalId"])
-    data = {"evalSetId": eval_set_id, "name": eval_set_id, "evalCases": ordered}
-    document = parse(EvalSet, data).model_dump(by_alias=True)
-    return canonical.dumps(document, readable=True)
+    own = {"evalSetId": eval_set_id, "evalCases": ordered}
+    document = parse(EvalSet, {"name": eval_set_id, **(fields or {}), **own})
+    return canonical.dumps(document.model_dump(by_alias=True), readable=True)
 
 
-def write_set(path: Path, eval_set_id: str, cases: Sequence[CaseData]) -> bool:
-    """Write a set file if its content changed; return whether it did."""
-    content = set_bytes(eval_set_id, cases)
+def write_set(path: Path, existing: SetFile, cases: Sequence[CaseData]) -> bool:
+    """Write a set with other cases if the content of the file changes; return whether it did."""
+    content = set_bytes(existing.eval_set_id, cases, existing.fields)
     if path.is_file() and path.read_bytes() == content:
         return False
     write_bytes(path, content)

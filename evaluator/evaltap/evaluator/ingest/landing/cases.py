@@ -10,8 +10,9 @@ from typing import Final, NamedTuple, TypeAlias
 import orjson
 
 from evaltap.evaluator.cases.contexts import without_repeats
+from evaltap.evaluator.cases.datasets.exports.rows import json_lines
 from evaltap.evaluator.cases.identity import CaseKey
-from evaltap.evaluator.cases.pairing import placeholder
+from evaltap.evaluator.cases.pairing import nothing_expected
 from evaltap.evaluator.store.database import sql
 from evaltap.evaluator.store.queries import Row, StoreReader
 from evaltap.schemas.errors import InputError
@@ -144,7 +145,7 @@ def write_json_lines(path: Path, cases: Iterable[CaseData]) -> int:
         in_place = path.exists() and not path.is_file()
         with path.open("wb") if in_place else private_file(path) as file:
             for case in cases:
-                file.write(orjson.dumps(case, option=orjson.OPT_APPEND_NEWLINE))
+                file.write(json_lines([case]))
                 count += 1
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror})") from None
@@ -178,12 +179,10 @@ def with_turns(
 
 
 def _written(case: CaseData) -> CaseData:
-    """Return a landed case in the form of files: a turn without a reference expects the user's message."""
-    if not case["source"]:
-        del case["source"]
+    """Return a landed case in the form of files, where a turn without a reference is marked as such."""
     if expected := case.get("conversation"):
         case["conversation"] = [
-            placeholder(turn) if reference is None else reference
+            nothing_expected(turn) if reference is None else reference
             for turn, reference in zip(case["actualConversation"], expected, strict=True)
         ]
     return case
@@ -191,18 +190,19 @@ def _written(case: CaseData) -> CaseData:
 
 _REPEATED: Final = """
 SELECT DISTINCT eval_id FROM (
-  FROM latest_cases SELECT eval_id
-  GROUP BY eval_id, app_name, case_json->>'$.evalSetId', {run} HAVING count(*) > 1)
+  FROM latest_cases SELECT eval_id GROUP BY eval_id, {apart} HAVING count(*) > 1)
 """
+_APART: Final = "app_name, case_json->>'$.evalSetId', case_json->>'$.source.run'"
 
 
 def repeated_ids(store: StoreReader, *, runs_apart: bool) -> frozenset[str]:
     """Return the eval ids that several cases of the store share.
 
-    With `runs_apart`, repeats (`source.run`) do not count, since evaltap's own files distinguish them.
+    With `runs_apart`, those of several repeats (`source.run`), applications or sets do not count, since
+    evaltap's own files distinguish them.
     """
-    run = "case_json->>'$.source.run'" if runs_apart else "''"
-    return frozenset(eval_id for (eval_id,) in store.rows(_REPEATED.format(run=run)))
+    apart = _APART if runs_apart else "''"
+    return frozenset(eval_id for (eval_id,) in store.rows(_REPEATED.format(apart=apart)))
 
 
 def with_own_ids(cases: Iterable[CaseData], repeated: Set[str]) -> Iterator[CaseData]:

@@ -196,7 +196,7 @@ def add_to_set(writer: CursorWriter, request: PageRequest) -> str:
     updated = add_to(there.cases, made.cases)
     if not updated.added:
         raise InputError(_nothing(made.left_out) if not made.cases else f"{path}: has these cases")
-    write_set(path, there.eval_set_id, updated.cases)
+    write_set(path, there, updated.cases)
     detail = {"cases": list(updated.added)}
     changes.write(writer, request.person, [Change("add_to_set", target=path.name, detail=detail)])
     return link("/basket", **{"as": request["as"]}, added=str(len(updated.added)), file=path.name)

@@ -205,7 +205,7 @@ def _take_from_set(writer: CursorWriter, request: PageRequest, row: _Done) -> No
     if not gone:
         raise InputError(f"{path}: none of these cases is still in it unchanged")
     kept = [case for case in there.cases if case["evalId"] not in gone]
-    write_set(path, there.eval_set_id, kept)
+    write_set(path, there, kept)
     back = Change("take_from_set", target=path.name, detail={"cases": gone}, undoes=row.change_id)
     changes.write(writer, request.person, [back])
 

@@ -12,11 +12,21 @@ from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.formats.model import Json
 
 _OF_CASES: Final = {
-    "adk": ("rubrics", "contextMessages"),
-    "": ("rubrics", "conversationScenario"),
+    "adk": ("rubrics", "contextMessages", "toolMock"),
+    "": ("rubrics", "conversationScenario", "toolMock"),
 }
-_OF_TURNS: Final = {"adk": ("references", "contextMessages"), "": ("references", "state")}
+_OF_TURNS: Final = {
+    "adk": ("references", "contextMessages", "toolMock"),
+    "": ("references", "state", "toolMock"),
+}
 """Of expected turns."""
+_OF_ADK_SCENARIOS: Final = {"startingPrompt", "conversationPlan"}
+_OF_CALLS: Final = {
+    "error": "errors of tools",
+    "after": "the order of tools (after)",
+    "optional": "optional tools",
+    "alternative": "alternative tools",
+}
 _MESSAGES: Final = ("userContent", "finalResponse")
 
 
@@ -74,8 +84,8 @@ def _rows(case: CaseData, set_name: str) -> Iterator[Row]:
             side(actual),
             metadata(case, set_name, number if len(pairs) > 1 else None),
         )
-        answer = message_text((expected or actual or {}).get("finalResponse"))
-        said.append({"role": "assistant", "content": answer})
+        if answer := turn.get("finalResponse"):
+            said.append({"role": "assistant", "content": message_text(answer)})
 
 
 def pairs_of(case: CaseData) -> list[tuple[CaseData | None, CaseData | None]]:
@@ -140,6 +150,7 @@ def metadata(case: CaseData, set_name: str, turn: int | None = None) -> dict[str
 
 def omitted_parts(case: CaseData, form: str = "") -> list[str]:
     """Return the names of the parts of a case that a format, rows unless it is adk, cannot represent."""
+    own = _omitted_by(form, case)
     form = form if form in _OF_CASES else ""
     pairs = pairs_of(case)
     turns = [*filter(None, chain.from_iterable(pairs))]
@@ -150,9 +161,29 @@ def omitted_parts(case: CaseData, form: str = "") -> list[str]:
     left_out = () if form else ("parts",)
     if any(_has_more_than_text(one) or one.keys() & left_out for one in messages):
         names.append("images and other content_parts")
-    if any((tool or {}).get("error") for turn in turns for tool in turn.get("tools") or ()):
-        names.append("errors of tools")
-    return list(dict.fromkeys(names))
+    calls = [tool for turn in turns for tool in turn.get("tools") or () if tool]
+    names += [what for key, what in _OF_CALLS.items() if any(call.get(key) for call in calls)]
+    return list(dict.fromkeys([*names, *own]))
+
+
+def _omitted_by(form: str, case: CaseData) -> Iterator[str]:
+    """Yield the names of what one format cannot represent and the others can."""
+    pairs = pairs_of(case)
+    expected = [wanted or {} for wanted, _ in pairs]
+    calls = [call for one in expected for call in one.get("tools") or () if call]
+    if form == "langsmith" and any(call.get("result") is not None for call in calls):
+        yield "results of tools"
+    context = any(one.get("contextMessages") for one in (case, *expected))
+    if form == "deepeval" and len(pairs) > 1 and context:
+        yield "contextMessages of several turns"
+    planned = case.get("conversationScenario") or {}
+    if form == "adk" and planned and (pairs or planned.keys() - _OF_ADK_SCENARIOS):
+        yield "all of conversationScenario"
+    if form == "adk" and case.get("conversation"):
+        if case.get("actualConversation"):
+            yield "recorded turns beside expected ones"
+        if any(one.get("state") for one in expected[:-1]):
+            yield "the state of turns before the last"
 
 
 def _has_more_than_text(message: Mapping[str, Json]) -> bool:

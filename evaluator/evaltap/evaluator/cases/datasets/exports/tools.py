@@ -122,7 +122,8 @@ def openai_evals(cases: Sequence[CaseData], name: str, *, with_actual: bool) -> 
         item = {key: value for key, value in item.items() if value is not None}
         line: dict[str, Json] = {"item": item}
         if with_actual and row.actual:
-            line["sample"] = {"output_text": row.actual.content or ""}
+            done = {"output_text": row.actual.content, "output_tools": calls_of(row.actual)}
+            line["sample"] = {key: value for key, value in done.items() if value is not None}
         rows.append(line)
     return {"": json_lines(rows), ".schema.json": canonical.dumps(_ITEM_SCHEMA, readable=True)}
 
@@ -167,7 +168,7 @@ def _example(row: Row, name: str) -> dict[str, Json]:
                     "type": "function",
                     "function": {
                         "name": tool["name"],
-                        "arguments": json_text(tool.get("arguments") or {}),
+                        "arguments": json_text(tool.get("arguments", {})),
                     },
                 }
                 for number, tool in enumerate(row.expected.tools, start=1)
