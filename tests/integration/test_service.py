@@ -14,9 +14,14 @@ from pathlib import Path
 import pytest
 
 from evaltap.evaluator.pipeline.live import status as status_module
-from evaltap.evaluator.pipeline.live.exposition import MOST_VALUES, Family, exposition
+from evaltap.evaluator.pipeline.live.exposition import (
+    MOST_VALUES,
+    Family,
+    exposition,
+    open_metrics,
+)
 from evaltap.evaluator.pipeline.live.figures import figures
-from evaltap.evaluator.pipeline.live.running import Systemd
+from evaltap.evaluator.pipeline.live.running import Running, Systemd
 from evaltap.evaluator.pipeline.live.service import serving
 from evaltap.evaluator.pipeline.live.status import STUCK_SECONDS, LiveStatus
 from evaltap.evaluator.store.database import Store
@@ -219,6 +224,33 @@ def test_label_values_are_bounded_and_what_is_capped_is_counted() -> None:
     assert sum(float(one.rpartition(" ")[2]) for one in samples) == sum(range(200))
     assert 'evaltap_turns_landed_total{app="other"} 11325' in lines
     assert 'evaltap_label_values_capped_total{label="app"} 151' in lines
+
+
+def test_open_metrics_end_a_line_where_prometheus_does() -> None:
+    odd = Family("evaltap_turns_landed_total", "counter", "Turns.", ("app",))
+    odd.add(("a\u2028b\x85c\rd",), 1)
+    text = exposition([odd])
+
+    lines = open_metrics(text).split("\n")
+
+    assert lines[:2] == [
+        "# HELP evaltap_turns_landed Turns.",
+        "# TYPE evaltap_turns_landed counter",
+    ]
+    assert lines[2:3] == text.split("\n")[2:3]
+    assert lines[-2:] == ["# EOF", ""]
+
+
+def test_a_consumer_that_was_told_to_stop_is_not_ready_while_it_finishes() -> None:
+    running = Running(lambda: None, lambda said: None)
+    running.beat()
+    assert running.status.ready
+
+    running.ending(lambda: None)()
+    running.beat()
+
+    assert not running.status.ready
+    assert running.status.moves
 
 
 def test_figures_are_of_stored_rows_and_the_estimates_own(

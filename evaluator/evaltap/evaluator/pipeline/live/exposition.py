@@ -24,7 +24,7 @@ MOST_VALUES: Final[Mapping[str, int]] = {
 }
 """How many values of a label are exposed: those with the largest samples; the rest become `other`."""
 
-_DESCRIBED: Final = re.compile(r"^(# (?:HELP|TYPE) )(\S+)_total ")
+_DESCRIBED: Final = re.compile(r"^(# (?:HELP|TYPE) )(\S+)_total ", re.MULTILINE)
 Kind = Literal["counter", "gauge", "histogram"]
 
 
@@ -53,8 +53,7 @@ def exposition(families: Iterable[Family]) -> str:
 
 def open_metrics(text: str) -> str:
     """Convert Prometheus text to OpenMetrics, where counters are described without `_total`."""
-    lines = [_DESCRIBED.sub(r"\1\2 ", line) for line in text.splitlines()]
-    return "\n".join([*lines, "# EOF"]) + "\n"
+    return _DESCRIBED.sub(r"\1\2 ", text) + "# EOF\n"
 
 
 def bounded(families: Iterable[Family]) -> list[Family]:
