@@ -283,7 +283,9 @@ def test_figures_say_what_is_left_of_a_budget_and_how_near_an_alarm_is() -> None
         columns = (
             "run_id, app_name, eval_set_id, eval_id, invocation_id, turn_revision, metric_name,"
         )
-        for metric, usd, days in (("helpful", 0.5, 0), ("helpful", 4, 2), ("other", 4, 0)):
+        for metric, usd, days in (
+            ("helpful", 0.5, 0), ("helpful", 4, 2), ("other", 4, 0), ("local", None, 0),
+        ):  # fmt: skip
             store.execute(
                 f"INSERT INTO judge_calls ({columns} sample_index, judge, status, cached, cost_usd,"
                 " scored_at)"
@@ -298,6 +300,8 @@ def test_figures_say_what_is_left_of_a_budget_and_how_near_an_alarm_is() -> None
         }
 
     assert found["evaltap_budget_left_usd"] == {("judged",): 4.5}
+    costs = {metric: usd for (metric, _), usd in found["evaltap_judge_cost_usd_total"].items()}
+    assert costs == {"helpful": 4.5, "other": 4}, "a cost that is not known is not 0"
     assert found["evaltap_watch_evidence_ratio"] == {("helpful",): 0.25}
     assert found["evaltap_turns_missing"] == {(): 3}
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from evaltap.cli.consuming import (
     account_of,
+    check_prices,
     lost_turns,
     otlp_outboxes,
     otlp_writer,
@@ -125,6 +126,7 @@ def check_files(options: ConsumeOptions) -> None:
         if options.metrics is not None:
             scorer = case_scorer(options.command, options.metrics, scoring, judges).scorer
         rules = read_monitor(options.monitor, scorer)
+        check_prices(rules, options.monitor, scorer, judges)
         receivers_of(rules, options.monitor, os.environ, allow_code=scoring.limits.allow_code)
         read_references(scoring.expected)
 
@@ -136,6 +138,7 @@ def _consume_once(
         if options.metrics is None:
             return _consume(options, None, None, service, page, ending)
         scorer = case_scorer(options.command, options.metrics, options.scoring, judges).scorer
+        check_prices(read_monitor(options.monitor, scorer), options.monitor, scorer, judges)
         # Not required: landed cases are stored, and scored once the judges answer.
         judges.check_reachable(scorer.metrics, required=False)
         with WATCH.exit_when_stuck(), _engine(options, scorer, judges) as engine:

@@ -142,6 +142,16 @@ class JudgeSession:
                 if embedders is not None:
                     yield partial(embedders.reach, embedding)
 
+    def unpriced(self, metrics: Iterable[EvalMetric]) -> list[str]:
+        """Return the judges of the metrics whose prices are unknown; call it after `services`."""
+        found: dict[str, None] = {}
+        for metric in metrics:
+            for model in judge_models_of(metric):
+                with suppress(JudgeNotConfigured):
+                    if self._judges is not None and not self._judges(model).has_prices:
+                        found[self._judges(model).where] = None
+        return list(found)
+
     def record_spending(self, spent: Spending, refused: int) -> None:
         """Add the spending of judges in other processes, and the calls that were refused there."""
         if self._budget is not None:

@@ -6,7 +6,7 @@ the recorder's draws are small.
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -24,6 +24,8 @@ SEED: Final = "evaltap score sample v1\0"
 LEFT_OUT: Final = TurnScore(Status.NOT_EVALUATED, None, "left out by a rule")
 """Marks a turn that is not scored although others of its case are; it gets no row."""
 _SCORE, _SKIP, _UNCOVERED = "score", "skip", "uncovered"
+_FIRST_CASES: Final = 10
+"""How many cases are scored to learn what a turn costs, if a rule has a budget."""
 TurnKey = tuple[str, str, str, str]
 
 
@@ -62,7 +64,7 @@ class ScoreSampling:
         self._store = store
         self._metrics = metrics
         self._rules = rules
-        self._budgets = Budgets(store)
+        self._budgets = Budgets(store, rules)
         names = [one.metric.metric_name for one in metrics]
         self._of = {
             index: [number for number, rule in enumerate(rules) if name in rule.metrics]
@@ -86,9 +88,16 @@ class ScoreSampling:
         """Return whether rules have left out turns of a store; they stay left out without the rules."""
         return bool(store.rows("SELECT 1 FROM sampling_decisions LIMIT 1"))
 
+    def lots(self, cases: Sequence[PendingCase]) -> Iterator[Sequence[PendingCase]]:
+        """Yield the cases in lots that are chosen and scored one after the other."""
+        self._budgets.refresh()
+        first = _FIRST_CASES if self._budgets.cost_is_unknown else len(cases)
+        yield from filter(None, (cases[:first], cases[first:]))
+
     def choose(self, cases: Sequence[PendingCase], stage: Sequence[int]) -> list[PendingCase]:
         """Return the cases of which a metric of the stage scores any turn, with those metrics."""
         self._left_out.clear()
+        self._budgets.refresh()
         staged = [
             one._replace(indexes=tuple(index for index in one.indexes if index in stage))
             for one in cases
@@ -142,6 +151,9 @@ class ScoreSampling:
             if before is not None and before.probability >= decision.probability:
                 decision = before
             else:
+                is_scored = before is not None and before.decision == _SCORE
+                if decision.decision == _SCORE and decision.rule is not None and not is_scored:
+                    self._budgets.take(decision.rule, (key, name))
                 rows.append(
                     (
                         *key,
@@ -171,8 +183,6 @@ class ScoreSampling:
             found = self._by_rule(number, draw_of(eval_id, None if session else turn), mine)
             if found.probability >= best.probability and (found.probability or best.rule is None):
                 best = found
-        if best.decision == _SCORE and best.rule is not None:
-            self._budgets.take(best.rule)
         return best
 
     def _by_rule(self, number: int, draw: float, facts: Sequence[_Facts]) -> Decision:

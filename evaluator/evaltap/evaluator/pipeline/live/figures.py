@@ -261,8 +261,8 @@ def _judges(store: StoreReader) -> list[Family]:
     )
     for metric, model, status, count, dollars in store.rows(_CALLS):
         calls.add((metric, model, status), count)
-        key = (metric, model or "")
-        cost.add(key, cost.samples.get(key, 0.0) + (dollars or 0.0))
+        if dollars is not None:
+            cost.add((metric, model), cost.samples.get((metric, model), 0.0) + dollars)
     return [cost, calls]
 
 
