@@ -172,6 +172,27 @@ def test_a_session_that_goes_on_keeps_its_draws(evaltap: Evaltap, judge: JudgeSe
     assert len(judge.requests) == len(found)
 
 
+def test_a_turn_keeps_its_draw_when_a_rule_with_another_unit_takes_over(evaltap: Evaltap) -> None:
+    Path("m.json").write_text(json.dumps(METRICS[:1]))
+    source = random.Random(3)
+    cases = [case for number in range(60) for case in session(number, source, 2)]
+    first = [{**rule(0.4, unit="session"), "metrics": ["said"]}]
+    write_log(Path("t.log.db"), make_records(cases[::2]))
+    consume(evaltap, *first)
+    write_log(Path("t.log.db"), make_records(cases[1::2], first_seq=61))
+    consume(evaltap, *first, {"name": "more", "metrics": ["said"], "rate": 0.7})
+
+    scored = rows("SELECT eval_id, invocation_id FROM turn_scores ORDER BY ALL")
+    assert scored == rows(
+        "SELECT eval_id, invocation_id FROM latest_decisions WHERE decision = 'score' ORDER BY ALL"
+    )
+    assert rows("SELECT invocation_id, unit, any_value(probability) FROM latest_decisions GROUP BY 1, 2 "
+                "ORDER BY 1") == [("t-0", "session", 0.7), ("t-1", "turn", 0.7)]  # fmt: skip
+    assert {(name, "t-0") for name in {name for name, _ in scored} if draw_of(name) < 0.7} <= {
+        *scored
+    }
+
+
 def test_a_session_is_one_draw_where_the_rule_says_so(evaltap: Evaltap, judge: JudgeServer) -> None:
     land()
     consume(evaltap, rule(0.25, unit="session"))

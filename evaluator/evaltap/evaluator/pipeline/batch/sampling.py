@@ -55,6 +55,23 @@ def draw_of(eval_id: str, invocation_id: str | None = None) -> float:
     return (int.from_bytes(digest[:8], "big") >> 11) / (1 << 53)
 
 
+class _Draws(NamedTuple):
+    """The draws of a turn.
+
+    A turn that was decided on keeps its unit: with another draw, its probability would not be the larger one.
+    """
+
+    eval_id: str
+    turn: str
+    unit: str
+    """The unit of its earlier decision; empty if there is none."""
+
+    def of(self, unit: str) -> tuple[str, float]:
+        """Return the unit that decides, and its draw."""
+        unit = self.unit or unit
+        return unit, draw_of(self.eval_id, None if unit == "session" else self.turn)
+
+
 class ScoreSampling:
     """Applies the rules to the turns of pending cases, and stores the decisions."""
 
@@ -147,7 +164,8 @@ class ScoreSampling:
         for place, name in enumerate(turns):
             revision = one.identity.turn_revisions[place]
             before = known.get(((*key, name), revision, metric.digest))
-            decision = self._decide(of, key[2], name, of_turns, place)
+            draws = _Draws(key[2], name, before.unit if before and before.probability else "")
+            decision = self._decide(of, draws, of_turns, place)
             if before is not None and before.probability >= decision.probability:
                 decision = before
             else:
@@ -171,21 +189,22 @@ class ScoreSampling:
         return len(left_out) < len(turns)
 
     def _decide(
-        self, of: Sequence[int], eval_id: str, turn: str, facts: Sequence[_Facts], place: int
+        self, of: Sequence[int], draws: _Draws, facts: Sequence[_Facts], place: int
     ) -> Decision:
         """Return the decision by the rule with the largest probability."""
-        best = Decision(None, "turn", 0.0, draw_of(eval_id, turn), _UNCOVERED, "no_rule")
+        unit, draw = draws.of("turn")
+        best = Decision(None, unit, 0.0, draw, _UNCOVERED, "no_rule")
         for number in of:
             session = self._rules[number].unit == "session"
             mine = facts if session else facts[place : place + 1]
             if not any(number < len(one.where) and one.where[number] for one in mine):
                 continue
-            found = self._by_rule(number, draw_of(eval_id, None if session else turn), mine)
+            found = self._by_rule(number, draws, mine)
             if found.probability >= best.probability and (found.probability or best.rule is None):
                 best = found
         return best
 
-    def _by_rule(self, number: int, draw: float, facts: Sequence[_Facts]) -> Decision:
+    def _by_rule(self, number: int, draws: _Draws, facts: Sequence[_Facts]) -> Decision:
         """Return the decision by one rule, given the facts that meet its conditions."""
         rule = self._rules[number]
         held = (
@@ -197,8 +216,9 @@ class ScoreSampling:
             probability, reason = 1.0, f"always:{always}"
         else:
             probability, reason = self._budgets.rate(rule), "rate"
+        unit, draw = draws.of(rule.unit or "turn")
         decision = _SCORE if draw < probability else _SKIP if probability else _UNCOVERED
-        return Decision(rule.name, rule.unit or "turn", probability, draw, decision, reason)
+        return Decision(rule.name, unit, probability, draw, decision, reason)
 
     def _known(self, cases: Sequence[PendingCase]) -> Mapping[tuple[TurnKey, int, str], Decision]:
         found = {}
