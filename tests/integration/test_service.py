@@ -26,7 +26,7 @@ from evaltap.evaluator.pipeline.live.service import serving
 from evaltap.evaluator.pipeline.live.status import STUCK_SECONDS, LiveStatus
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.formats.monitor import MonitorFile
-from support.builders.cases import RESPONSE, write_log
+from support.builders.cases import RESPONSE, make_case, make_records, make_turn, write_log
 from support.builders.commands import runner
 from support.builders.program import Program
 from support.servers.alert_server import wait_for
@@ -272,6 +272,35 @@ def test_figures_are_of_stored_rows_and_the_estimates_own(
     key = (rate["slice"]["app"], "helpful", "7d")
     assert found["evaltap_pass_ratio"].samples[key] == pytest.approx(rate["rate"], abs=0.05)
     assert found["evaltap_cases_unscored"].samples[()] == 0
+
+
+def test_no_counter_falls_when_a_turn_is_revised(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, counted = runner(capsys), []
+    command = (
+        "consume",
+        "--log",
+        "r.log.db",
+        "--db",
+        "r.duckdb",
+        "--metrics",
+        "m.json",
+        "--until-idle",
+    )
+    for revision, answer in ((1, "no"), (2, "done")):
+        case = make_case("s", [make_turn(answer=answer)], conversation=[make_turn()])
+        case["source"] = {"revision": revision}
+        write_log(Path("r.log.db"), make_records([case], first_seq=revision))
+        Path("m.json").write_text(json.dumps([RESPONSE]))
+        run(*command)
+        with Store("r.duckdb") as store:
+            found = {one.name: one.samples for one in figures(store)}
+        counted.append(
+            {status: n for (*_, status), n in found["evaltap_turns_scored_total"].items()}
+        )
+
+    assert counted == [{"failed": 1}, {"failed": 1, "passed": 1}]
 
 
 def test_figures_say_what_is_left_of_a_budget_and_how_near_an_alarm_is() -> None:
