@@ -226,6 +226,19 @@ def test_label_values_are_bounded_and_what_is_capped_is_counted() -> None:
     assert 'evaltap_label_values_capped_total{label="app"} 151' in lines
 
 
+def test_rates_are_shown_of_the_applications_with_most_traffic() -> None:
+    landed = Family("evaltap_turns_landed_total", "counter", "Turns.", ("app",))
+    ratio = Family("evaltap_pass_ratio", "gauge", "Rate.", ("app", "metric", "window"))
+    for number in range(60):
+        landed.add((f"app-{number}",), number)
+        ratio.add((f"app-{number}", "helpful", "1h"), 1 - number / 60)
+
+    lines = exposition([landed, ratio]).splitlines()
+
+    assert any(one.startswith('evaltap_pass_ratio{app="app-59"') for one in lines)
+    assert not any(one.startswith('evaltap_pass_ratio{app="app-0"') for one in lines)
+
+
 def test_open_metrics_end_a_line_where_prometheus_does() -> None:
     odd = Family("evaltap_turns_landed_total", "counter", "Turns.", ("app",))
     odd.add(("a\u2028b\x85c\rd",), 1)
