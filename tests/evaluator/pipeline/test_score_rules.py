@@ -239,6 +239,22 @@ def test_the_costly_metric_looks_only_where_the_cheap_one_failed(
     assert rate["covered"] == pytest.approx(len(rows(failed)) / (SESSIONS * TURNS), abs=0.001)
 
 
+def test_a_metric_that_looks_where_another_failed_waits_for_it_over_several_rules(
+    evaltap: Evaltap,
+) -> None:
+    names = ("third", "second", "said")
+    Path("m.json").write_text(json.dumps([{**METRICS[0], "metricName": name} for name in names]))
+    land(10, 1)
+    consume(
+        evaltap,
+        rule(0.0, metrics=["third"], always=[{"failed": "second"}]),
+        rule(0.0, name="then", metrics=["second"], always=[{"failed": "said"}]),
+    )
+
+    failed = "SELECT count(*) FROM turn_scores WHERE status = 'failed' GROUP BY metric_name"
+    assert rows(failed) == [rows(failed)[0]] * 3
+
+
 @pytest.mark.slow
 def test_rules_with_conditions_are_nested_and_weighted(
     evaltap: Evaltap, judge: JudgeServer

@@ -87,18 +87,23 @@ class ScoreSampling:
             index: [number for number, rule in enumerate(rules) if name in rule.metrics]
             for index, name in enumerate(names)
         }
-        waiting = {
-            index
-            for index, of in self._of.items()
-            if any(one.failed for number in of for one in rules[number].always)
-        }
-        every = range(len(names))
-        self.stages = [
-            tuple(one for one in every if one not in waiting),
-            *([tuple(waiting)] if waiting else []),
-        ]
-        """The metrics in stages: first those whose rules do not depend on other metrics' scores."""
+        self.stages = self._staged(names)
+        """The metrics in stages: each after those on whose scores its rules depend."""
         self._left_out: dict[tuple[CaseKey, int], frozenset[int]] = {}
+
+    def _staged(self, names: Sequence[str]) -> list[tuple[int, ...]]:
+        """Return the indexes of the metrics in stages; metrics that depend on each other share the last."""
+        after = {
+            index: {one.failed for number in of for one in self._rules[number].always}
+            for index, of in self._of.items()
+        }
+        stages, left = [], [*after]
+        while left:
+            waiting = {names[index] for index in left}
+            ready = [index for index in left if not after[index] & waiting] or left
+            stages.append(tuple(ready))
+            left = [index for index in left if index not in ready]
+        return stages
 
     @staticmethod
     def left_anything_out(store: Store) -> bool:
