@@ -88,8 +88,9 @@ def run(
         _page(options, record_with) as page,
         stopped_by_signals(options.command, service.stopped.set),
     ):
+        judges = judge_session(options.command, options.scoring.judges)
         while True:
-            code = _consume_once(options, service, page, ending or Ending())
+            code = _consume_once(options, judges, service, page, ending or Ending())
             if service.stopped.is_set() or not service.again():
                 return code
 
@@ -132,9 +133,13 @@ def check_files(options: ConsumeOptions) -> None:
 
 
 def _consume_once(
-    options: ConsumeOptions, service: Running, page: "LivePage | None", ending: Ending
+    options: ConsumeOptions,
+    judges: JudgeSession,
+    service: Running,
+    page: "LivePage | None",
+    ending: Ending,
 ) -> int:
-    with judge_session(options.command, options.scoring.judges) as judges:
+    with judges:
         if options.metrics is None:
             return _consume(options, None, None, service, page, ending)
         scorer = case_scorer(options.command, options.metrics, options.scoring, judges).scorer

@@ -46,8 +46,8 @@ def to_stderr(text: str) -> None:
 class JudgeSession:
     """The judges of one command: created by `services`, closed at the end of the block.
 
-    At the end it reports a spent budget and a cache that failed. Each of several `workers` gets its share
-    of the limits and uses the common `budget`.
+    At the end it reports a spent budget and a cache that failed. A second block, as after a reload, continues
+    with the same budget. Each of several `workers` gets its share of the limits and uses the common `budget`.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class JudgeSession:
         if not models:
             return Services(embeddings=self._embedders)
         environ = divided_limits(environ, self._workers)
-        if self._shared is None and self.settings.budget is not None:
+        if self._shared is None and self._budget is None and self.settings.budget is not None:
             self._budget = Budget(self.settings.budget)
         self._cache = cache_from(self.settings.cache, environ)
         self._judges = EnvironmentJudges(
@@ -171,6 +171,7 @@ class JudgeSession:
                     f"judge cache {self._cache.path} was turned off during the run: {self._cache.problem}"
                 )
             self._cache.close()
+        self._judges = self._cache = None
 
     def _report_budget(self, budget: Budget) -> None:
         if not budget.refused:
