@@ -125,7 +125,7 @@ def test_a_session_that_begins_again_continues_with_its_budget(
                 assert services is not None
                 assert services.judge is not None
                 try:
-                    services.judge(None).answer(REQUEST)
+                    services.judge(JudgeModel(model_name="m-1")).answer(REQUEST)
                 except BudgetSpentError:
                     refused.append(len(server.requests))
 
