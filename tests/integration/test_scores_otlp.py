@@ -264,7 +264,7 @@ def test_a_page_of_a_login_has_accepted_nothing(
         def do_POST(self) -> None:
             asked.append(self.path)
             self.body()
-            self.reply(status, **headers)
+            self.reply(status, b"", **headers)
 
         def do_GET(self) -> None:
             asked.append(self.path)
