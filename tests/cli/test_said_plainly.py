@@ -39,6 +39,25 @@ def test_feedback_on_a_case_that_sampling_left_out_is_not_the_case(evaltap: Eval
     assert "sampling left out 1 turn (sampled_out)" in out
 
 
+def test_cases_of_two_apps_with_one_id_are_told_apart_and_one_before_the_start_lands_never(
+    evaltap: Evaltap,
+) -> None:
+    for app in ("desk", "shop"):
+        recorder = Recorder("log.db", app_name=app)
+        with recorder.turn(session_id="s-1", user="Hi") as turn:
+            turn.respond("Hello")
+        recorder.close()
+    consume = ("consume", "--log", "log.db", "--until-idle", "--metrics", "m.json")
+    evaltap(*consume, "--db", "x.duckdb")
+    evaltap(*consume, "--db", "late.duckdb", "--from", "now")
+
+    _, both, _ = evaltap("why", "x.duckdb", "s-1")
+    _, before, _ = evaltap("why", "late.duckdb", "s-1", "--log", "log.db")
+
+    assert both == "run_succeeded: passed: app desk\nrun_succeeded: passed: app shop\n"
+    assert "log.db has it at offset 1; late.duckdb has read past it" in before
+
+
 @pytest.mark.parametrize("command", ["set export", "convert"])
 def test_a_dash_is_no_file(evaltap: Evaltap, command: str) -> None:
     code, _, err = evaltap(*command.split(), "c.jsonl", "--out", "-")

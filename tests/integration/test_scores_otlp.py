@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2_grpc import (
 from opentelemetry.sdk._logs import ReadableLogRecord
 from opentelemetry.sdk.resources import Resource
 
-from evaltap.evaluator.pipeline.live.otlp import OtlpWriter
+from evaltap.evaluator.pipeline.live.otlp import EndpointUnavailableError, OtlpWriter
 from evaltap.evaluator.pipeline.live.outbox import Item, Outbox
 from evaltap.evaluator.store.database import Store
 from evaltap.recorder.telemetry.otlp_json import decode_request
@@ -49,6 +49,7 @@ from support.builders.commands import Evaltap
 from support.builders.program import Program
 from support.servers.alert_server import Received, alert_server, wait_for
 from support.servers.broker import free_port
+from support.servers.quiet_http import Handler, serving
 
 TRACE, ROOT, CHAT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331", "00f067aa0ba902b7"
 
@@ -229,7 +230,7 @@ def test_an_endpoint_that_is_away_is_told_once_a_minute_with_the_reason(
     writer = OtlpWriter(f"http://127.0.0.1:{free_port()}", clock=lambda: now)
 
     def scores(store: Store, at: datetime, key: str, limit: int) -> list[Item]:
-        return [Item(at, "s-1", ReadableLogRecord(LogRecord(body="x"), Resource({})))]
+        return [Item(at, "s-1", RECORD)]
 
     with Store(":memory:") as store:
         outbox = Outbox(store, writer, "collector", scores, name="scores", clock=lambda: now)
@@ -241,6 +242,58 @@ def test_an_endpoint_that_is_away_is_told_once_a_minute_with_the_reason(
     assert len(caplog.messages) == 2
     assert all("the OTLP endpoint accepts nothing: " in told for told in caplog.messages)
     assert all("Connection refused" in told for told in caplog.messages)
+
+
+RECORD = ReadableLogRecord(LogRecord(body="x"), Resource({}))
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "reason"),
+    [
+        (302, {"Location": "/login"}, "redirects are not followed"),
+        (308, {"Location": "/login"}, "redirects are not followed"),
+        (200, {"Content-Type": "text/html; charset=utf-8"}, "is no OTLP endpoint"),
+    ],
+)
+def test_a_page_of_a_login_has_accepted_nothing(
+    status: int, headers: dict[str, str], reason: str
+) -> None:
+    asked: list[str] = []
+
+    class Login(Handler):
+        def do_POST(self) -> None:
+            asked.append(self.path)
+            self.body()
+            self.reply(status, b"", **headers)
+
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.reply(200)
+
+    with (
+        serving(Login) as url,
+        closing(OtlpWriter(url)) as writer,
+        pytest.raises(EndpointUnavailableError, match=reason),
+    ):
+        writer.write_or_cut("collector", [RECORD])
+
+    assert asked == ["/v1/logs"]
+
+
+def test_what_an_endpoint_rejects_of_a_batch_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    answer = ExportLogsServiceResponse()
+    answer.partial_success.rejected_log_records = 1
+    answer.partial_success.error_message = "over quota"
+
+    class Partial(Handler):
+        def do_POST(self) -> None:
+            self.body()
+            self.reply(200, answer.SerializeToString())
+
+    with serving(Partial) as url, closing(OtlpWriter(url)) as writer:
+        writer.write_or_cut("collector", [RECORD])
+
+    assert caplog.messages == ["the OTLP endpoint rejected 1 score: over quota"]
 
 
 @pytest.mark.slow

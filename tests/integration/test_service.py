@@ -14,14 +14,19 @@ from pathlib import Path
 import pytest
 
 from evaltap.evaluator.pipeline.live import status as status_module
-from evaltap.evaluator.pipeline.live.exposition import MOST_VALUES, Family, exposition
+from evaltap.evaluator.pipeline.live.exposition import (
+    MOST_VALUES,
+    Family,
+    exposition,
+    open_metrics,
+)
 from evaltap.evaluator.pipeline.live.figures import figures
-from evaltap.evaluator.pipeline.live.running import Systemd
+from evaltap.evaluator.pipeline.live.running import Running, Systemd
 from evaltap.evaluator.pipeline.live.service import serving
 from evaltap.evaluator.pipeline.live.status import STUCK_SECONDS, LiveStatus
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.formats.monitor import MonitorFile
-from support.builders.cases import RESPONSE, write_log
+from support.builders.cases import RESPONSE, make_case, make_records, make_turn, write_log
 from support.builders.commands import runner
 from support.builders.program import Program
 from support.servers.alert_server import wait_for
@@ -221,6 +226,46 @@ def test_label_values_are_bounded_and_what_is_capped_is_counted() -> None:
     assert 'evaltap_label_values_capped_total{label="app"} 151' in lines
 
 
+def test_rates_are_shown_of_the_applications_with_most_traffic() -> None:
+    landed = Family("evaltap_turns_landed_total", "counter", "Turns.", ("app",))
+    ratio = Family("evaltap_pass_ratio", "gauge", "Rate.", ("app", "metric", "window"))
+    for number in range(60):
+        landed.add((f"app-{number}",), number)
+        ratio.add((f"app-{number}", "helpful", "1h"), 1 - number / 60)
+
+    lines = exposition([landed, ratio]).splitlines()
+
+    assert any(one.startswith('evaltap_pass_ratio{app="app-59"') for one in lines)
+    assert not any(one.startswith('evaltap_pass_ratio{app="app-0"') for one in lines)
+
+
+def test_open_metrics_end_a_line_where_prometheus_does() -> None:
+    odd = Family("evaltap_turns_landed_total", "counter", "Turns.", ("app",))
+    odd.add(("a\u2028b\x85c\rd",), 1)
+    text = exposition([odd])
+
+    lines = open_metrics(text).split("\n")
+
+    assert lines[:2] == [
+        "# HELP evaltap_turns_landed Turns.",
+        "# TYPE evaltap_turns_landed counter",
+    ]
+    assert lines[2:3] == text.split("\n")[2:3]
+    assert lines[-2:] == ["# EOF", ""]
+
+
+def test_a_consumer_that_was_told_to_stop_is_not_ready_while_it_finishes() -> None:
+    running = Running(lambda: None, lambda said: None)
+    running.beat()
+    assert running.status.ready
+
+    running.ending(lambda: None)()
+    running.beat()
+
+    assert not running.status.ready
+    assert running.status.moves
+
+
 def test_figures_are_of_stored_rows_and_the_estimates_own(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -242,6 +287,35 @@ def test_figures_are_of_stored_rows_and_the_estimates_own(
     assert found["evaltap_cases_unscored"].samples[()] == 0
 
 
+def test_no_counter_falls_when_a_turn_is_revised(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, counted = runner(capsys), []
+    command = (
+        "consume",
+        "--log",
+        "r.log.db",
+        "--db",
+        "r.duckdb",
+        "--metrics",
+        "m.json",
+        "--until-idle",
+    )
+    for revision, answer in ((1, "no"), (2, "done")):
+        case = make_case("s", [make_turn(answer=answer)], conversation=[make_turn()])
+        case["source"] = {"revision": revision}
+        write_log(Path("r.log.db"), make_records([case], first_seq=revision))
+        Path("m.json").write_text(json.dumps([RESPONSE]))
+        run(*command)
+        with Store("r.duckdb") as store:
+            found = {one.name: one.samples for one in figures(store)}
+        counted.append(
+            {status: n for (*_, status), n in found["evaltap_turns_scored_total"].items()}
+        )
+
+    assert counted == [{"failed": 1}, {"failed": 1, "passed": 1}]
+
+
 def test_figures_say_what_is_left_of_a_budget_and_how_near_an_alarm_is() -> None:
     rules = MonitorFile.model_validate(
         {"score": [{"name": "judged", "metrics": ["helpful"], "budget": {"usdPerDay": 5}},
@@ -251,7 +325,9 @@ def test_figures_say_what_is_left_of_a_budget_and_how_near_an_alarm_is() -> None
         columns = (
             "run_id, app_name, eval_set_id, eval_id, invocation_id, turn_revision, metric_name,"
         )
-        for metric, usd, days in (("helpful", 0.5, 0), ("helpful", 4, 2), ("other", 4, 0)):
+        for metric, usd, days in (
+            ("helpful", 0.5, 0), ("helpful", 4, 2), ("other", 4, 0), ("local", None, 0),
+        ):  # fmt: skip
             store.execute(
                 f"INSERT INTO judge_calls ({columns} sample_index, judge, status, cached, cost_usd,"
                 " scored_at)"
@@ -266,6 +342,8 @@ def test_figures_say_what_is_left_of_a_budget_and_how_near_an_alarm_is() -> None
         }
 
     assert found["evaltap_budget_left_usd"] == {("judged",): 4.5}
+    costs = {metric: usd for (metric, _), usd in found["evaltap_judge_cost_usd_total"].items()}
+    assert costs == {"helpful": 4.5, "other": 4}, "a cost that is not known is not 0"
     assert found["evaltap_watch_evidence_ratio"] == {("helpful",): 0.25}
     assert found["evaltap_turns_missing"] == {(): 3}
 

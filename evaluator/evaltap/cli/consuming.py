@@ -23,6 +23,7 @@ from evaltap.evaluator.pipeline.live.running import Running
 from evaltap.evaluator.pipeline.live.status import heartbeat
 from evaltap.evaluator.pipeline.live.watcher import Watcher
 from evaltap.evaluator.pipeline.maintenance.completeness import Total, landed_accounts
+from evaltap.evaluator.scoring.judge_session import JudgeSession
 from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.errors import ConfigurationError, InputError
@@ -108,6 +109,23 @@ def read_monitor(path: Path | None, scorer: CaseScorer | None) -> MonitorFile:
     elif rules.score:
         raise InputError(f"{path}: `score` needs metrics; add --metrics")
     return rules
+
+
+def check_prices(
+    rules: MonitorFile, path: Path | None, scorer: CaseScorer | None, judges: JudgeSession
+) -> None:
+    """Raise InputError for a budget in USD if the prices of a judge of its metrics are unknown."""
+    for place, rule in enumerate(rules.score):
+        if scorer is None or rule.budget is None or rule.budget.usd_per_day is None:
+            continue
+        for judge in judges.unpriced(
+            [one for one in scorer.metrics if one.metric_name in rule.metrics]
+        ):
+            raise InputError(
+                f"{path}: score[{place}] {rule.name!r}: `usdPerDay` needs prices, and those of {judge} are"
+                " unknown; give them (EVALTAP_JUDGE_PRICE_INPUT and EVALTAP_JUDGE_PRICE_OUTPUT in USD for"
+                " a million tokens, or judgeModel.prices), or use `callsPerDay`"
+            )
 
 
 def watching(

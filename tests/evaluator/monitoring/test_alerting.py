@@ -372,6 +372,60 @@ def test_an_alarm_that_goes_on_is_told_again_each_day(server: Received, tmp_path
         assert [one["evaltap"]["repeated"] for one in server.bodies] == [False, True, True]
 
 
+def test_an_alarm_that_ended_while_its_notice_waited_is_not_told_again(
+    server: Received, tmp_path: Path
+) -> None:
+    server.answers = [500]
+    now = Time()
+    with Store(tmp_path / "x.duckdb") as store:
+        found = receiver(server.url, type="alertmanager")
+        outbox = AlertOutbox(store, [found], notice_of, now=now)
+        outbox.begin()
+        outbox.add(note_alerts(store, [event()]))
+        deliver(outbox)
+        outbox.add(note_alerts(store, [event(), event("resolved", BEGAN + timedelta(hours=1))]))
+        for _ in range(5):
+            now.passed += timedelta(minutes=2)
+            deliver(outbox)
+
+    assert ["endsAt" in one[0] for one in server.bodies] == [False, False, True]
+
+
+def test_a_receiver_that_was_away_for_a_day_is_told_of_an_alarm_that_goes_on(
+    server: Received, tmp_path: Path
+) -> None:
+    server.answers = [500, 500]
+    now = Time()
+    with Store(tmp_path / "x.duckdb") as store:
+        found = receiver(server.url, type="alertmanager")
+        outbox = AlertOutbox(store, [found], notice_of, now=now)
+        outbox.begin()
+        outbox.add(note_alerts(store, [event()]))
+        for days in (0, 2, 1):
+            now.passed += timedelta(days=days)
+            deliver(outbox)
+
+    assert len(server.requests) == 3
+
+
+def test_who_was_told_of_an_alarm_is_told_of_its_end_however_late(
+    server: Received, tmp_path: Path
+) -> None:
+    now = Time()
+    with Store(tmp_path / "x.duckdb") as store:
+        outbox = AlertOutbox(store, [receiver(server.url)], notice_of)
+        outbox.begin()
+        outbox.add(note_alerts(store, [event()]))
+        deliver(outbox)
+        note_alerts(store, [event(), event("resolved", BEGAN + timedelta(hours=1))])
+        now.passed += GIVEN_UP_AFTER + timedelta(minutes=1)
+        again = AlertOutbox(store, [receiver(server.url)], notice_of, now=now)
+        again.begin()
+        deliver(again)
+
+    assert [one["status"] for one in server.bodies] == ["firing", "resolved"]
+
+
 def test_one_receiver_that_hangs_holds_up_no_other(server: Received, tmp_path: Path) -> None:
     server.answers = [0]
     with alert_server() as other, Store(tmp_path / "x.duckdb") as store:

@@ -8,9 +8,16 @@ from typing import Any
 
 import pytest
 
+from evaltap.evaluator.ingest.landing.lander import Lander
+from evaltap.evaluator.ingest.sources.base import Partition, SourceBatch, SourceRecord
 from evaltap.evaluator.pipeline.batch.sampling import draw_of
+from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
+from evaltap.evaluator.scoring.judge_session import JudgeSession, JudgeSettings
+from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.store.database import Store
 from evaltap.recorder.sampling.sampler import position
+from evaltap.schemas.formats.metric import EvalMetric
+from evaltap.schemas.formats.monitor import ScoreRule
 from support.builders.cases import RESPONSE, RUBRIC, make_case, make_records, make_turn, write_log
 from support.builders.commands import Evaltap
 from support.proofs.estimate_oracle import Oracle
@@ -18,6 +25,10 @@ from support.servers.judge_server import Answer, JudgeServer, judge_server
 from support.servers.page_server import served
 
 SESSIONS, TURNS = 150, 4
+METRICS = [
+    RESPONSE | {"metricName": "said", "evaluatorName": "final_response_avg_score"},
+    RUBRIC | {"metricName": "helpful", "evaluatorName": "llm_rubric_response"},
+]
 
 
 @pytest.fixture
@@ -37,9 +48,7 @@ def judge(monkeypatch: pytest.MonkeyPatch) -> Iterator[JudgeServer]:
 @pytest.fixture
 def evaltap(evaltap: Evaltap) -> Evaltap:
     """Run a command in a folder with a cheap metric, `said`, and a judged one, `helpful`."""
-    said = RESPONSE | {"metricName": "said", "evaluatorName": "final_response_avg_score"}
-    helpful = RUBRIC | {"metricName": "helpful", "evaluatorName": "llm_rubric_response"}
-    Path("m.json").write_text(json.dumps([said, helpful]))
+    Path("m.json").write_text(json.dumps(METRICS))
     return evaltap
 
 
@@ -163,6 +172,27 @@ def test_a_session_that_goes_on_keeps_its_draws(evaltap: Evaltap, judge: JudgeSe
     assert len(judge.requests) == len(found)
 
 
+def test_a_turn_keeps_its_draw_when_a_rule_with_another_unit_takes_over(evaltap: Evaltap) -> None:
+    Path("m.json").write_text(json.dumps(METRICS[:1]))
+    source = random.Random(3)
+    cases = [case for number in range(60) for case in session(number, source, 2)]
+    first = [{**rule(0.4, unit="session"), "metrics": ["said"]}]
+    write_log(Path("t.log.db"), make_records(cases[::2]))
+    consume(evaltap, *first)
+    write_log(Path("t.log.db"), make_records(cases[1::2], first_seq=61))
+    consume(evaltap, *first, {"name": "more", "metrics": ["said"], "rate": 0.7})
+
+    scored = rows("SELECT eval_id, invocation_id FROM turn_scores ORDER BY ALL")
+    assert scored == rows(
+        "SELECT eval_id, invocation_id FROM latest_decisions WHERE decision = 'score' ORDER BY ALL"
+    )
+    assert rows("SELECT invocation_id, unit, any_value(probability) FROM latest_decisions GROUP BY 1, 2 "
+                "ORDER BY 1") == [("t-0", "session", 0.7), ("t-1", "turn", 0.7)]  # fmt: skip
+    assert {(name, "t-0") for name in {name for name, _ in scored} if draw_of(name) < 0.7} <= {
+        *scored
+    }
+
+
 def test_a_session_is_one_draw_where_the_rule_says_so(evaltap: Evaltap, judge: JudgeServer) -> None:
     land()
     consume(evaltap, rule(0.25, unit="session"))
@@ -207,6 +237,22 @@ def test_the_costly_metric_looks_only_where_the_cheap_one_failed(
     (rate,) = json.loads(evaltap("estimate", "t.duckdb", "--metric", "helpful", "--json")[1])
     assert "uncovered" in rate["flags"]
     assert rate["covered"] == pytest.approx(len(rows(failed)) / (SESSIONS * TURNS), abs=0.001)
+
+
+def test_a_metric_that_looks_where_another_failed_waits_for_it_over_several_rules(
+    evaltap: Evaltap,
+) -> None:
+    names = ("third", "second", "said")
+    Path("m.json").write_text(json.dumps([{**METRICS[0], "metricName": name} for name in names]))
+    land(10, 1)
+    consume(
+        evaltap,
+        rule(0.0, metrics=["third"], always=[{"failed": "second"}]),
+        rule(0.0, name="then", metrics=["second"], always=[{"failed": "said"}]),
+    )
+
+    failed = "SELECT count(*) FROM turn_scores WHERE status = 'failed' GROUP BY metric_name"
+    assert rows(failed) == [rows(failed)[0]] * 3
 
 
 @pytest.mark.slow
@@ -273,6 +319,71 @@ def test_a_budget_that_is_spent_leaves_turns_uncovered_and_says_so(
     before = len(judge.requests)
     consume(evaltap, rule(1.0, budget={"callsPerDay": 100}))
     assert len(judge.requests) == before
+
+
+def test_a_budget_counts_each_turn_once_while_its_session_goes_on(judge: JudgeServer) -> None:
+    metrics = [EvalMetric.model_validate(one) for one in METRICS]
+    limited = ScoreRule.model_validate(
+        rule(1.0, metrics=["said", "helpful"], budget={"callsPerDay": 30})
+    )
+    source = random.Random(3)
+    sessions = [make_records(session(number, source)) for number in range(10)]
+    with Store(":memory:") as store, JudgeSession(JudgeSettings()) as judges:
+        scorer = CaseScorer(metrics, services=judges.services(metrics))
+        pending, lander = PendingScorer(store, scorer, rules=[limited]), Lander(store)
+        for turn in range(TURNS):
+            records = [
+                SourceRecord(Partition("log"), TURNS * number + turn, one[turn])
+                for number, one in enumerate(sessions)
+            ]
+            lander.land(SourceBatch(tuple(records)))
+            pending.score("live", "log", changed=lander.take_changed())
+
+    assert 29 <= len(judge.requests) <= 30, "the last turn may be scored by one metric only"
+
+
+def test_a_budget_in_usd_is_kept_on_the_first_day(
+    evaltap: Evaltap, judge: JudgeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EVALTAP_JUDGE_PRICE_INPUT", "1e6")
+    monkeypatch.setenv("EVALTAP_JUDGE_PRICE_OUTPUT", "0")
+    land(40, 1)
+    consume(evaltap, rule(1.0, budget={"usdPerDay": 11 * 15}))
+
+    assert len(judge.requests) == 15, "each costs 11 USD"
+
+
+def test_a_budget_in_usd_needs_prices(evaltap: Evaltap, judge: JudgeServer) -> None:
+    land(1, 1)
+    code, _, error = consume(evaltap, rule(1.0, budget={"usdPerDay": 5}))
+
+    assert (code, judge.requests) == (2, [])
+    assert "score[0] 'judged': `usdPerDay` needs prices, and those of judge" in error
+    assert consume(evaltap, rule(1.0, metrics=["said"], budget={"usdPerDay": 5}))[0] == 0
+
+
+def test_an_hour_is_planned_by_the_turns_that_the_rule_decides_on(
+    evaltap: Evaltap, judge: JudgeServer
+) -> None:
+    land(20, 1)
+    desk = {"where": {"app": "desk"}}
+    consume(evaltap, rule(1.0, **desk))
+    with Store("t.duckdb") as store:
+        for table, column in (
+            ("turns", "landed_at"), ("judge_calls", "scored_at"), ("sampling_decisions", "decided_at"),
+        ):  # fmt: skip
+            store.execute(f"UPDATE {table} SET {column} = date_trunc('day', now()::TIMESTAMP)"
+                          " - INTERVAL 1 MINUTE")  # fmt: skip
+    records = make_records([case for n in range(100, 110) for case in session(n, random.Random(4), 1)],
+                           first_seq=10_001)  # fmt: skip
+    write_log(Path("t.log.db"), records)
+    consume(evaltap, rule(1.0, budget={"callsPerDay": 5}, **desk))
+
+    # Ten of the twenty turns until midnight are of the desk, and five calls may be made.
+    assert rows(
+        "SELECT DISTINCT probability FROM sampling_decisions WHERE eval_id LIKE 's-10_'"
+        " AND app_name = 'desk' AND reason = 'rate'"
+    ) == [(0.5,)]
 
 
 @pytest.mark.slow

@@ -10,6 +10,8 @@ from evaltap.evaluator.scoring.contract.judge import (
     JudgeRequest,
     ScriptedJudge,
 )
+from evaltap.evaluator.scoring.judge_session import JudgeSession
+from evaltap.evaluator.scoring.judge_session import JudgeSettings as SessionSettings
 from evaltap.evaluator.scoring.judges.budget import (
     Budget,
     BudgetedJudge,
@@ -22,7 +24,14 @@ from evaltap.evaluator.scoring.judges.prices import GivenPrices, pricing_of
 from evaltap.evaluator.scoring.judges.provider import EnvironmentJudges
 from evaltap.evaluator.scoring.judges.settings import judge_prices
 from evaltap.schemas.errors import ConfigurationError
-from evaltap.schemas.formats.metric import GenerationConfig, JudgeModel, JudgePrices, OtherJudge
+from evaltap.schemas.formats.metric import (
+    EvalMetric,
+    GenerationConfig,
+    JudgeModel,
+    JudgePrices,
+    OtherJudge,
+)
+from support.builders.cases import RUBRIC
 from support.builders.judge_requests import PRICED, REQUEST, SETTINGS
 from support.servers.judge_server import Answer, judge_server
 
@@ -99,6 +108,28 @@ def test_a_retry_goes_through_limits_and_budget_again() -> None:
     with pytest.raises(BudgetSpentError):
         chain.answer(REQUEST)
     assert len(server.requests) == 2
+
+
+def test_a_session_that_begins_again_continues_with_its_budget(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("EVALTAP_JUDGE_API_KEY", "k")
+    metric = EvalMetric.model_validate(RUBRIC)
+    session = JudgeSession(SessionSettings("off", BudgetLimits(calls=2)))
+    with judge_server(lambda body: Answer("7")) as server:
+        monkeypatch.setenv("EVALTAP_JUDGE_BASE_URL", server.url)
+        refused = []
+        for _ in range(3):
+            with session:
+                services = session.services([metric])
+                assert services is not None
+                assert services.judge is not None
+                try:
+                    services.judge(JudgeModel(model_name="m-1")).answer(REQUEST)
+                except BudgetSpentError:
+                    refused.append(len(server.requests))
+
+    assert refused == [2]
 
 
 def test_samples_are_sent_seeds_of_their_own() -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from evaltap.cli.consuming import (
     account_of,
+    check_prices,
     lost_turns,
     otlp_outboxes,
     otlp_writer,
@@ -87,8 +88,9 @@ def run(
         _page(options, record_with) as page,
         stopped_by_signals(options.command, service.stopped.set),
     ):
+        judges = judge_session(options.command, options.scoring.judges)
         while True:
-            code = _consume_once(options, service, page, ending or Ending())
+            code = _consume_once(options, judges, service, page, ending or Ending())
             if service.stopped.is_set() or not service.again():
                 return code
 
@@ -125,17 +127,23 @@ def check_files(options: ConsumeOptions) -> None:
         if options.metrics is not None:
             scorer = case_scorer(options.command, options.metrics, scoring, judges).scorer
         rules = read_monitor(options.monitor, scorer)
+        check_prices(rules, options.monitor, scorer, judges)
         receivers_of(rules, options.monitor, os.environ, allow_code=scoring.limits.allow_code)
         read_references(scoring.expected)
 
 
 def _consume_once(
-    options: ConsumeOptions, service: Running, page: "LivePage | None", ending: Ending
+    options: ConsumeOptions,
+    judges: JudgeSession,
+    service: Running,
+    page: "LivePage | None",
+    ending: Ending,
 ) -> int:
-    with judge_session(options.command, options.scoring.judges) as judges:
+    with judges:
         if options.metrics is None:
             return _consume(options, None, None, service, page, ending)
         scorer = case_scorer(options.command, options.metrics, options.scoring, judges).scorer
+        check_prices(read_monitor(options.monitor, scorer), options.monitor, scorer, judges)
         # Not required: landed cases are stored, and scored once the judges answer.
         judges.check_reachable(scorer.metrics, required=False)
         with WATCH.exit_when_stuck(), _engine(options, scorer, judges) as engine:

@@ -46,8 +46,8 @@ def to_stderr(text: str) -> None:
 class JudgeSession:
     """The judges of one command: created by `services`, closed at the end of the block.
 
-    At the end it reports a spent budget and a cache that failed. Each of several `workers` gets its share
-    of the limits and uses the common `budget`.
+    At the end it reports a spent budget and a cache that failed. A second block, as after a reload, continues
+    with the same budget. Each of several `workers` gets its share of the limits and uses the common `budget`.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class JudgeSession:
         if not models:
             return Services(embeddings=self._embedders)
         environ = divided_limits(environ, self._workers)
-        if self._shared is None and self.settings.budget is not None:
+        if self._shared is None and self._budget is None and self.settings.budget is not None:
             self._budget = Budget(self.settings.budget)
         self._cache = cache_from(self.settings.cache, environ)
         self._judges = EnvironmentJudges(
@@ -142,6 +142,16 @@ class JudgeSession:
                 if embedders is not None:
                     yield partial(embedders.reach, embedding)
 
+    def unpriced(self, metrics: Iterable[EvalMetric]) -> list[str]:
+        """Return the judges of the metrics whose prices are unknown; call it after `services`."""
+        found: dict[str, None] = {}
+        for metric in metrics:
+            for model in judge_models_of(metric):
+                with suppress(JudgeNotConfigured):
+                    if self._judges is not None and not self._judges(model).has_prices:
+                        found[self._judges(model).where] = None
+        return list(found)
+
     def record_spending(self, spent: Spending, refused: int) -> None:
         """Add the spending of judges in other processes, and the calls that were refused there."""
         if self._budget is not None:
@@ -161,6 +171,7 @@ class JudgeSession:
                     f"judge cache {self._cache.path} was turned off during the run: {self._cache.problem}"
                 )
             self._cache.close()
+        self._judges = self._cache = None
 
     def _report_budget(self, budget: Budget) -> None:
         if not budget.refused:

@@ -33,6 +33,7 @@ def receivers_of(
         if settings.type == "command" and not allow_code:
             raise InputError(
                 f"{place}: runs a program; check what it names, then allow it with --allow-code"
+                " (EVALTAP_ALLOW_CODE=1)"
             )
         found.append(make_receiver(settings, place, environ, name=name_of(settings, number)))
     return found

@@ -120,6 +120,8 @@ class _Channel:
         """When alarms began, in the time of the traffic."""
         self._on: dict[str, tuple[Alert, datetime]] = {}
         """Alarms that are on, and when the receiver was last notified."""
+        self._over: set[str] = set()
+        """Alarms that have ended, perhaps while a notice of their beginning waits."""
         self._running: tuple[_Waiting, _Delivery] | None = None
 
     @property
@@ -137,7 +139,7 @@ class _Channel:
             old = self._now() - alert.noted_at > GIVEN_UP_AFTER
             if key in done:
                 self._record_state(alert, done[key])
-            elif not old or alert.alert_id not in ended:
+            elif not old or alert.alert_id not in ended or (alert.alert_id, "firing") in done:
                 self.add(alert)
 
     def add(self, alert: Alert) -> None:
@@ -148,6 +150,7 @@ class _Channel:
 
     def _record_state(self, alert: Alert, notified_at: datetime | None) -> None:
         if not alert.began:
+            self._over.add(alert.alert_id)
             self._on.pop(alert.alert_id, None)
             return
         self._began[alert.alert_id] = alert.event.at or alert.noted_at
@@ -168,12 +171,11 @@ class _Channel:
         (one, delivery), self._running = self._running, None
         one.attempts += 1
         if delivery.problem is None:
-            return self._delivered(one)
+            return self._done(one, "delivered", None)
         log.warning("alert %s: %s %s", one.alert.event.watch, self.name, delivery.problem)
         if self._now() - one.since > GIVEN_UP_AFTER:
-            self._waiting.remove(one)
             log.error("alert %s: giving up on notifying %s", one.alert.event.watch, self.name)
-            return [self._row(one, "gave_up", delivery.problem)]
+            return self._done(one, "gave_up", delivery.problem)
         pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(one.attempts - 1, 20))
         one.not_before = self._now() + pause
         return []
@@ -191,12 +193,12 @@ class _Channel:
         self._waiting = [one for one in self._waiting if one not in gone]
         return [self._row(one, "silenced", None) for one in gone]
 
-    def _delivered(self, one: _Waiting) -> list[tuple[object, ...]]:
+    def _done(self, one: _Waiting, outcome: str, detail: str | None) -> list[tuple[object, ...]]:
         self._waiting.remove(one)
-        if one.alert.began:
+        if one.alert.began and one.alert.alert_id not in self._over:
             self._on[one.alert.alert_id] = one.alert, self._now()
         kept = self._receiver.keeps_all or not one.repeated
-        return [self._row(one, "delivered", None)] if kept else []
+        return [self._row(one, outcome, detail)] if kept else []
 
     def _row(self, one: _Waiting, outcome: str, detail: str | None) -> tuple[object, ...]:
         return (*one.key, self.name, outcome, detail, one.attempts, self._now())

@@ -6,7 +6,7 @@ the recorder's draws are small.
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -24,6 +24,8 @@ SEED: Final = "evaltap score sample v1\0"
 LEFT_OUT: Final = TurnScore(Status.NOT_EVALUATED, None, "left out by a rule")
 """Marks a turn that is not scored although others of its case are; it gets no row."""
 _SCORE, _SKIP, _UNCOVERED = "score", "skip", "uncovered"
+_FIRST_CASES: Final = 10
+"""How many cases are scored to learn what a turn costs, if a rule has a budget."""
 TurnKey = tuple[str, str, str, str]
 
 
@@ -53,6 +55,23 @@ def draw_of(eval_id: str, invocation_id: str | None = None) -> float:
     return (int.from_bytes(digest[:8], "big") >> 11) / (1 << 53)
 
 
+class _Draws(NamedTuple):
+    """The draws of a turn.
+
+    A turn that was decided on keeps its unit: with another draw, its probability would not be the larger one.
+    """
+
+    eval_id: str
+    turn: str
+    unit: str
+    """The unit of its earlier decision; empty if there is none."""
+
+    def of(self, unit: str) -> tuple[str, float]:
+        """Return the unit that decides, and its draw."""
+        unit = self.unit or unit
+        return unit, draw_of(self.eval_id, None if unit == "session" else self.turn)
+
+
 class ScoreSampling:
     """Applies the rules to the turns of pending cases, and stores the decisions."""
 
@@ -62,33 +81,45 @@ class ScoreSampling:
         self._store = store
         self._metrics = metrics
         self._rules = rules
-        self._budgets = Budgets(store)
+        self._budgets = Budgets(store, rules)
         names = [one.metric.metric_name for one in metrics]
         self._of = {
             index: [number for number, rule in enumerate(rules) if name in rule.metrics]
             for index, name in enumerate(names)
         }
-        waiting = {
-            index
-            for index, of in self._of.items()
-            if any(one.failed for number in of for one in rules[number].always)
-        }
-        every = range(len(names))
-        self.stages = [
-            tuple(one for one in every if one not in waiting),
-            *([tuple(waiting)] if waiting else []),
-        ]
-        """The metrics in stages: first those whose rules do not depend on other metrics' scores."""
+        self.stages = self._staged(names)
+        """The metrics in stages: each after those on whose scores its rules depend."""
         self._left_out: dict[tuple[CaseKey, int], frozenset[int]] = {}
+
+    def _staged(self, names: Sequence[str]) -> list[tuple[int, ...]]:
+        """Return the indexes of the metrics in stages; metrics that depend on each other share the last."""
+        after = {
+            index: {one.failed for number in of for one in self._rules[number].always}
+            for index, of in self._of.items()
+        }
+        stages, left = [], [*after]
+        while left:
+            waiting = {names[index] for index in left}
+            ready = [index for index in left if not after[index] & waiting] or left
+            stages.append(tuple(ready))
+            left = [index for index in left if index not in ready]
+        return stages
 
     @staticmethod
     def left_anything_out(store: Store) -> bool:
         """Return whether rules have left out turns of a store; they stay left out without the rules."""
         return bool(store.rows("SELECT 1 FROM sampling_decisions LIMIT 1"))
 
+    def lots(self, cases: Sequence[PendingCase]) -> Iterator[Sequence[PendingCase]]:
+        """Yield the cases in lots that are chosen and scored one after the other."""
+        self._budgets.refresh()
+        first = _FIRST_CASES if self._budgets.cost_is_unknown else len(cases)
+        yield from filter(None, (cases[:first], cases[first:]))
+
     def choose(self, cases: Sequence[PendingCase], stage: Sequence[int]) -> list[PendingCase]:
         """Return the cases of which a metric of the stage scores any turn, with those metrics."""
         self._left_out.clear()
+        self._budgets.refresh()
         staged = [
             one._replace(indexes=tuple(index for index in one.indexes if index in stage))
             for one in cases
@@ -138,10 +169,14 @@ class ScoreSampling:
         for place, name in enumerate(turns):
             revision = one.identity.turn_revisions[place]
             before = known.get(((*key, name), revision, metric.digest))
-            decision = self._decide(of, key[2], name, of_turns, place)
+            draws = _Draws(key[2], name, before.unit if before and before.probability else "")
+            decision = self._decide(of, draws, of_turns, place)
             if before is not None and before.probability >= decision.probability:
                 decision = before
             else:
+                is_scored = before is not None and before.decision == _SCORE
+                if decision.decision == _SCORE and decision.rule is not None and not is_scored:
+                    self._budgets.take(decision.rule, (key, name))
                 rows.append(
                     (
                         *key,
@@ -159,23 +194,22 @@ class ScoreSampling:
         return len(left_out) < len(turns)
 
     def _decide(
-        self, of: Sequence[int], eval_id: str, turn: str, facts: Sequence[_Facts], place: int
+        self, of: Sequence[int], draws: _Draws, facts: Sequence[_Facts], place: int
     ) -> Decision:
         """Return the decision by the rule with the largest probability."""
-        best = Decision(None, "turn", 0.0, draw_of(eval_id, turn), _UNCOVERED, "no_rule")
+        unit, draw = draws.of("turn")
+        best = Decision(None, unit, 0.0, draw, _UNCOVERED, "no_rule")
         for number in of:
             session = self._rules[number].unit == "session"
             mine = facts if session else facts[place : place + 1]
             if not any(number < len(one.where) and one.where[number] for one in mine):
                 continue
-            found = self._by_rule(number, draw_of(eval_id, None if session else turn), mine)
+            found = self._by_rule(number, draws, mine)
             if found.probability >= best.probability and (found.probability or best.rule is None):
                 best = found
-        if best.decision == _SCORE and best.rule is not None:
-            self._budgets.take(best.rule)
         return best
 
-    def _by_rule(self, number: int, draw: float, facts: Sequence[_Facts]) -> Decision:
+    def _by_rule(self, number: int, draws: _Draws, facts: Sequence[_Facts]) -> Decision:
         """Return the decision by one rule, given the facts that meet its conditions."""
         rule = self._rules[number]
         held = (
@@ -187,8 +221,9 @@ class ScoreSampling:
             probability, reason = 1.0, f"always:{always}"
         else:
             probability, reason = self._budgets.rate(rule), "rate"
+        unit, draw = draws.of(rule.unit or "turn")
         decision = _SCORE if draw < probability else _SKIP if probability else _UNCOVERED
-        return Decision(rule.name, rule.unit or "turn", probability, draw, decision, reason)
+        return Decision(rule.name, unit, probability, draw, decision, reason)
 
     def _known(self, cases: Sequence[PendingCase]) -> Mapping[tuple[TurnKey, int, str], Decision]:
         found = {}

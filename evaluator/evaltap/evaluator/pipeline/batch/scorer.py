@@ -210,9 +210,10 @@ class PendingScorer:
             if chunk:
                 yield chunk
             return
-        for stage in self._sampling.stages:
-            if part := self._sampling.choose(chunk, stage):
-                yield part
+        for lot in self._sampling.lots(chunk):
+            for stage in self._sampling.stages:
+                if part := self._sampling.choose(lot, stage):
+                    yield part
 
     def _known_of(
         self, since: FirstPosition, indexes: Sequence[int], cases: Sequence[PendingCase]

@@ -24,7 +24,7 @@ MOST_VALUES: Final[Mapping[str, int]] = {
 }
 """How many values of a label are exposed: those with the largest samples; the rest become `other`."""
 
-_DESCRIBED: Final = re.compile(r"^(# (?:HELP|TYPE) )(\S+)_total ")
+_DESCRIBED: Final = re.compile(r"^(# (?:HELP|TYPE) )(\S+)_total ", re.MULTILINE)
 Kind = Literal["counter", "gauge", "histogram"]
 
 
@@ -53,14 +53,19 @@ def exposition(families: Iterable[Family]) -> str:
 
 def open_metrics(text: str) -> str:
     """Convert Prometheus text to OpenMetrics, where counters are described without `_total`."""
-    lines = [_DESCRIBED.sub(r"\1\2 ", line) for line in text.splitlines()]
-    return "\n".join([*lines, "# EOF"]) + "\n"
+    return _DESCRIBED.sub(r"\1\2 ", text) + "# EOF\n"
 
 
 def bounded(families: Iterable[Family]) -> list[Family]:
     """Return the families with capped label values, and one more that counts the capped values."""
     capped: Counter[str] = Counter()
-    found = [_bounded(family, capped) for family in families]
+    families = list(families)
+    counted: dict[str, Counter[str]] = {}
+    for family in families:
+        for place, label in enumerate(family.labels if family.kind == "counter" else ()):
+            for values, figure in family.samples.items():
+                counted.setdefault(label, Counter())[values[place]] += figure  # type: ignore[assignment]  # as below
+    found = [_bounded(family, capped, counted) for family in families]
     cap = Family(
         "evaltap_label_values_capped_total",
         "counter",
@@ -71,14 +76,19 @@ def bounded(families: Iterable[Family]) -> list[Family]:
     return [*found, cap]
 
 
-def _bounded(family: Family, capped: Counter[str]) -> Family:
-    """Return a family whose rare label values are summed as `other`; of gauges they are left out."""
+def _bounded(family: Family, capped: Counter[str], counted: Mapping[str, Counter[str]]) -> Family:
+    """Return a family whose rare label values are summed as `other`; of gauges they are left out.
+
+    Gauges keep the values that counters have `counted` most: large ratios do not mean much traffic.
+    """
     samples = family.samples
     for place, label in enumerate(family.labels):
         most = MOST_VALUES.get(label, 0)
         weights: Counter[str] = Counter()
         for values, figure in samples.items():
             weights[values[place]] += abs(figure)  # type: ignore[assignment]  # a Counter of floats
+        if family.kind == "gauge" and label in counted:
+            weights = Counter({value: counted[label][value] for value in weights})
         if len(weights) <= most or label in ("le", "part"):
             continue
         kept = {value for value, _ in weights.most_common(max(0, most - 1))}

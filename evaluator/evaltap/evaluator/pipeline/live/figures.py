@@ -10,7 +10,6 @@ from typing import Final, Protocol
 
 from evaltap.evaluator.analysis.estimates.rates import estimate_rates
 from evaltap.evaluator.analysis.estimates.scope import Scope
-from evaltap.evaluator.analysis.estimates.turns import NEWEST_SCORES
 from evaltap.evaluator.cases.identity import ChangedCases
 from evaltap.evaluator.ingest.landing.seq_ranges import size
 from evaltap.evaluator.ingest.topics.errors import TopicsUnavailableError
@@ -165,7 +164,7 @@ def _counts(store: StoreReader) -> list[Family]:
     scored = Family(
         "evaltap_turns_scored_total",
         "counter",
-        "Latest score of each turn.",
+        "Scores of turns, each time that a turn was scored.",
         ("app", "metric", "status"),
     )
     for family, query in ((dropped, _DROPPED), (letters, _LETTERS), (scored, _SCORED)):
@@ -261,8 +260,8 @@ def _judges(store: StoreReader) -> list[Family]:
     )
     for metric, model, status, count, dollars in store.rows(_CALLS):
         calls.add((metric, model, status), count)
-        key = (metric, model or "")
-        cost.add(key, cost.samples.get(key, 0.0) + (dollars or 0.0))
+        if dollars is not None:
+            cost.add((metric, model), cost.samples.get((metric, model), 0.0) + dollars)
     return [cost, calls]
 
 
@@ -325,7 +324,8 @@ SELECT coalesce(sum(cost_usd), 0) FROM judge_calls
 WHERE metric_name IN $metrics::VARCHAR[] AND scored_at >= (now() AT TIME ZONE 'UTC')::DATE
 """
 _LETTERS: Final = "SELECT reason, count(*) FROM dead_letters GROUP BY ALL"
-_SCORED: Final = f"SELECT app_name, metric_name, status, count(*) FROM {NEWEST_SCORES} GROUP BY ALL"
+# All rows: a turn that is scored again would otherwise lower a counter, which Prometheus takes for a restart.
+_SCORED: Final = "SELECT app_name, metric_name, status, count(*) FROM turn_scores GROUP BY ALL"
 _CALLS: Final = """
 SELECT metric_name, coalesce(model, ''), status, count(*), sum(cost_usd) FROM judge_calls GROUP BY ALL
 """

@@ -9,14 +9,17 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import version
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from google.protobuf.message import DecodeError
 from opentelemetry._logs import LogRecord, SeverityNumber
 from opentelemetry.context import Context
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 from opentelemetry.sdk._logs import ReadableLogRecord
 from opentelemetry.sdk._logs.export import LogRecordExporter, LogRecordExportResult
 from opentelemetry.sdk.metrics.export import (
@@ -40,7 +43,9 @@ from evaltap.evaluator.pipeline.live.exposition import Family
 from evaltap.evaluator.pipeline.live.outbox import Item
 from evaltap.evaluator.store.database import Store, sql
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.text import did_you_mean_one_of
+from evaltap.schemas.text import counted, did_you_mean_one_of
+
+log = logging.getLogger(__name__)
 
 SCOPE: Final = "evaltap.evaluator"
 EVENT: Final = "gen_ai.evaluation.result"
@@ -173,12 +178,21 @@ def _over_http(endpoint: str, problem: _Problem) -> tuple[LogRecordExporter, Met
 
     class Session(requests.Session):
         def send(self, request: requests.PreparedRequest, **settings: Any) -> requests.Response:
+            # A redirected request becomes a GET, which any page of a login answers with 200.
             try:
-                answer = super().send(request, **settings)
+                answer = super().send(request, **{**settings, "allow_redirects": False})
             except requests.RequestException as error:
                 problem.text = str(error)
                 raise
             problem.text = f"{request.path_url} answered {answer.status_code} {answer.reason}"
+            if 300 <= answer.status_code < 400:
+                problem.text += "; redirects are not followed: name the final address"
+                raise requests.TooManyRedirects(problem.text)
+            if "html" in answer.headers.get("Content-Type", "") and answer.ok:
+                problem.text += " with a page, so it is no OTLP endpoint; check the address"
+                raise requests.RequestException(problem.text)
+            if request.path_url.endswith("/v1/logs") and answer.ok:
+                _report_rejected(answer.content)
             return answer
 
     base = endpoint.rstrip("/").removesuffix("/v1/logs")
@@ -186,6 +200,18 @@ def _over_http(endpoint: str, problem: _Problem) -> tuple[LogRecordExporter, Met
         _log_exporter.OTLPLogExporter(f"{base}/v1/logs", session=Session()),
         metric_exporter.OTLPMetricExporter(f"{base}/v1/metrics", session=Session()),
     )
+
+
+def _report_rejected(answer: bytes) -> None:
+    """Log what an endpoint rejected of a batch that it accepted; OTLP forbids to send it again."""
+    with suppress(DecodeError):  # some endpoints answer with other bodies, which say nothing
+        said = ExportLogsServiceResponse.FromString(answer).partial_success
+        if said.rejected_log_records:
+            log.warning(
+                "the OTLP endpoint rejected %s: %s",
+                counted(said.rejected_log_records, "score"),
+                said.error_message or "no reason given",
+            )
 
 
 Redact = Callable[[str], str]

@@ -27,9 +27,9 @@ class Running:
         self._systemd = Systemd()
 
     def beat(self) -> None:
-        """Record a step of the consumer; the first step marks it as ready."""
+        """Record a step of the consumer; the first step marks it as ready, unless it is ending."""
         self.status.beat()
-        if not self.status.ready:
+        if not self.status.ready and not self.stopped.is_set():
             self.status.set_ready(ready=True)
             self._systemd.ready()
         self._systemd.alive()

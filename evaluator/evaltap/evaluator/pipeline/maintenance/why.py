@@ -3,12 +3,16 @@
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeAlias
 
 from evaltap.evaluator.analysis.filters.listing import IS_CASE, NAMES, nearest
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.ingest.landing.dead_letters import naming
+from evaltap.evaluator.ingest.sources.base import Partition
+from evaltap.evaluator.ingest.sources.local_log import partition_of
+from evaltap.evaluator.ingest.sources.positions import stored_offsets
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.log.local import open_log
@@ -62,12 +66,23 @@ def why(store: StoreReader, case: str, log: LogLocation | None = None) -> Answer
         )
     ]
     if keys:
-        first, *others = (answer for _, answer in explained(store, keys))
-        for other in others:
-            first.metrics += other.metrics
-            first.notes += other.notes
-        first.case = case
-        return first
+        found = list(explained(store, keys))
+        if len(found) > 1:
+            for key, one in found:
+                one.metrics = [
+                    replace(
+                        metric, reason=f"{_where(key)}{': ' * bool(metric.reason)}{metric.reason}"
+                    )
+                    for metric in one.metrics
+                ]
+                one.notes = [f"{_where(key)}: {note}" for note in one.notes]
+        answers = [answer for _, answer in found]
+        return Answer(
+            case,
+            any(one.landed for one in answers),
+            [metric for one in answers for metric in one.metrics],
+            [note for one in answers for note in one.notes],
+        )
     answer = Answer(case)
     answer.notes.append(
         f"this case is not in {store.path}: it has not landed, nor was it scored from a file; similar ids:"
@@ -80,9 +95,15 @@ def why(store: StoreReader, case: str, log: LogLocation | None = None) -> Answer
         )
     answer.notes.extend(_dead(store, case))
     if log is not None:
-        answer.notes.append(_on_log(log, case))
+        answer.notes.append(_on_log(log, case, store))
     answer.notes.extend(_left_out(store))
     return answer
+
+
+def _where(key: CaseKey) -> str:
+    """Return what tells a case from others with its eval id: its app, and its eval set if it has one."""
+    app, eval_set, eval_id = key
+    return f"app {app or '(none)'}" + (f", eval set {eval_set}" if eval_set != eval_id else "")
 
 
 def explained(
@@ -223,24 +244,34 @@ def _is_sampling(reason: str) -> bool:
     return reason.startswith(("sampled_out", "rate_limited"))
 
 
-def _on_log(log: LogLocation, case: str) -> str:
-    place = _on_topics(log, case) if isinstance(log, KafkaLocation) else _in_file(log, case)
-    return (
-        f"{log} has it at {place}; land it with evaltap consume"
-        if place
-        else f"{log} does not contain it"
+def _on_log(log: LogLocation, case: str, store: StoreReader) -> str:
+    found = _on_topics(log, case) if isinstance(log, KafkaLocation) else _in_file(log, case)
+    if found is None:
+        return f"{log} does not contain it"
+    partition, offset = found
+    of_topic = f" of {partition.topic} {partition.number}" if isinstance(log, KafkaLocation) else ""
+    is_passed = offset < stored_offsets(store).get(partition, 0)
+    return f"{log} has it at offset {offset}{of_topic}; " + (
+        f"{store.path} has read past it: it began after it (--from now), or the case was deleted since"
+        if is_passed
+        else "land it with evaltap consume"
     )
 
 
-def _in_file(path: Path, case: str) -> str:
-    """Return the position of a case in a local log; empty if it is not there."""
+_Place: TypeAlias = tuple[Partition, int]
+"""A partition and an offset in it."""
+
+
+def _in_file(path: Path, case: str) -> _Place | None:
+    """Return the place of a case in a local log; None if it is not there."""
     with closing(open_log(path, mode="read")) as log:
-        found = (f"offset {number}" for number, record in log.records() if _is_of(record, case))
-        return next(found, "")
+        of_log = partition_of(log)
+        found = ((of_log, number) for number, record in log.records() if _is_of(record, case))
+        return next(found, None)
 
 
-def _on_topics(location: KafkaLocation, case: str) -> str:
-    """Return the position of a case on topics, up to their current ends; empty if it is not there."""
+def _on_topics(location: KafkaLocation, case: str) -> _Place | None:
+    """Return the place of a case on topics, up to their current ends; None if it is not there."""
     from evaltap.evaluator.ingest.sources.kafka import KafkaSource
 
     if location.format == OTLP:
@@ -259,7 +290,7 @@ def _on_topics(location: KafkaLocation, case: str) -> str:
             batch = source.poll(RECORDS_PER_READ, 0.5)
             for one in batch.records:
                 if _is_of(one.record, case):
-                    return f"offset {one.offset} of {one.partition.topic} {one.partition.number}"
+                    return one.partition, one.offset
             for partition, next_offset in batch.next_offsets.items():
                 if next_offset >= left.get(partition, 0):
                     left.pop(partition, None)
@@ -271,7 +302,7 @@ def _on_topics(location: KafkaLocation, case: str) -> str:
                 raise InputError(f"{location}: the brokers return no records; try again later")
     finally:
         source.close()
-    return ""
+    return None
 
 
 def _is_of(record: WireRecord, case: str) -> bool:

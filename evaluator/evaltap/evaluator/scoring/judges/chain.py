@@ -67,6 +67,16 @@ class JudgeChain:
         """Return the answer, from the cache or the judge; raise a JudgeError."""
         return self._judge.answer(request)
 
+    @property
+    def where(self) -> str:
+        """The judge's model and host."""
+        return self._settings.where
+
+    @property
+    def has_prices(self) -> bool:
+        """Whether the cost of an answer is known."""
+        return pricing_of(self._settings) is not None
+
     def check(self) -> None:
         """Raise ConfigurationError if the budget cannot be enforced for this judge."""
         if self._budget is not None:
