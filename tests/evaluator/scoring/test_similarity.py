@@ -94,6 +94,8 @@ RULES: list[tuple[dict[str, Any], Any, Any, float]] = [
     ({"coerce": True}, {"n": 1}, {"n": "1.0"}, 1),
     ({"coerce": True}, {"n": "nan"}, {"n": "nan"}, 1),
     ({"coerce": True}, {"n": True}, {"n": "1"}, 0),
+    ({"coerce": True, "tolerance": 0.1}, {"n": "1.0"}, {"n": 1.05}, 1),
+    ({"coerce": True, "tolerance": 0.1}, {"n": [1, "2"]}, {"n": ["1.05", "2.2"]}, 0),
     (NO_IDS, {"l": [{"id": 1, "v": 1}]}, {"l": [{"id": 2, "v": 1}]}, 1),
     (NO_IDS, {"l": [{"id": 1}, {"v": 1}]}, {"l": [{"id": 2}]}, 1 / 2),
     ({"paths": [{"path": "o", "caseFold": True}]}, {"o": {"x": "A"}}, {"o": {"x": "a"}}, 1),
@@ -118,12 +120,12 @@ def test_rules_for_paths(
     assert bool(compiled.changes(reference, actual)) == (score < 1)
 
 
-def test_a_text_that_is_a_number_does_not_hide_a_close_number() -> None:
+def test_a_text_that_is_a_number_is_as_close_as_the_number() -> None:
     compiled = similarity(coerce=True, tolerance=0.1)
 
     rows = compiled.matrix([{"n": "1"}, {"n": 1}] * 4, [{"n": 1.05}, {"n": "1.0"}, {"n": True}])
 
-    assert rows == [[0, 1, 0], [1, 1, 0]] * 4
+    assert rows == [[1, 1, 0], [1, 1, 0]] * 4
 
 
 def test_a_fraction_that_differs_only_by_rounding_counts_once() -> None:

@@ -81,9 +81,15 @@ class Comparison:
             return len(reference) == len(actual) and all(map(_same, reference, actual))
         return self.key(reference) == self.key(actual)
 
+    def number(self, value: Json) -> float | None:
+        """Return the number that a value is, or that its text contains if texts are coerced."""
+        found = self.key(value) if type(value) is str else value
+        return found if type(found) is int or type(found) is float else None
+
     def _close(self, reference: Json, actual: Json, tolerance: float) -> bool:
-        if is_number(reference) and is_number(actual):
-            return within(reference, actual, tolerance)
+        one, other = self.number(reference), self.number(actual)
+        if one is not None and other is not None:
+            return within(one, other, tolerance)
         if type(reference) is list and type(actual) is list:
             return len(reference) == len(actual) and all(
                 self._close(one, other, tolerance)
@@ -229,11 +235,6 @@ def _number(text: str) -> float | int | None:
     except ValueError:
         return None
     return number if number - number == 0 else None
-
-
-def is_number(value: Json) -> bool:
-    """Return whether a value is a number; booleans are not."""
-    return type(value) is int or type(value) is float
 
 
 def within(one: float, other: float, tolerance: float) -> bool:
