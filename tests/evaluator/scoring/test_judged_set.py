@@ -118,8 +118,9 @@ def labels(*given: str) -> str:
 
 
 def test_the_answer_is_split_once_and_labelled_by_each_sample() -> None:
+    thoughts = "<think><sentence>It is  blue.</sentence> first?</think>"
     judge = ScriptedJudge(
-        [SPLIT] + [labels("supported", "unsupported", "not_applicable")] * 2
+        [thoughts + SPLIT] + [labels("supported", "unsupported", "not_applicable")] * 2
         + [labels("supported", "contradictory", "disputed")]
     )  # fmt: skip
 
@@ -161,6 +162,8 @@ def test_the_grounds_are_all_turns_so_far() -> None:
     [
         (["no tags"], "no sentences found"),
         (["<sentence>It never said this.</sentence>"], "is not in the answer"),
+        (["<sentence>It comes on Monday.</sentence>"], "leave out 'Itisblue.-Askagain!'"),
+        ([SPLIT + SPLIT], "out of order"),
         ([SPLIT, labels("supported")], "1 sentences are labelled, expected 3"),
         ([SPLIT, labels("supported", "grand", "supported")], "label of sentence 2 is 'grand'"),
         ([SPLIT, "all fine"], "no sentence blocks found"),
