@@ -46,7 +46,11 @@ from evaltap.evaluator.scoring.contract.turn_evaluator import (
 )
 from evaltap.evaluator.scoring.contract.validation import require
 from evaltap.evaluator.scoring.evaluators.judged.answers import Verdict
-from evaltap.evaluator.scoring.evaluators.judged.operators import Operators, TurnAggregator
+from evaltap.evaluator.scoring.evaluators.judged.operators import (
+    Operators,
+    TurnAggregator,
+    digests,
+)
 from evaltap.evaluator.scoring.evaluators.judged.panel import (
     PREPARATORY,
     Juror,
@@ -181,7 +185,6 @@ class Judged(TurnEvaluator):
         **own: Unpack[JudgedOperators],
     ) -> None:
         self.name = name
-        self.version = ".".join([version, *_digests(own)])
         super().__init__(metric)
         criterion = require(metric, lambda given: given.llm_judge, "llmJudge")
         self._build = _with_operators(build, metric, own)
@@ -194,6 +197,7 @@ class Judged(TurnEvaluator):
             Operators().sample_aggregator(criterion.sample_aggregator_name),
             average,
         )
+        self.version = ".".join([version, *_digests(own), *digests(samples, turns)])
         samples = own.get("samples") or samples
         self._panel = Panel(
             criterion, metric.threshold, samples, *jurors_of(criterion, self._models)

@@ -16,7 +16,11 @@ from evaltap.evaluator.scoring.evaluators.judged.evaluator import (
     Question,
     TurnView,
 )
-from evaltap.evaluator.scoring.evaluators.judged.operators import Operators, ScorerOptions
+from evaltap.evaluator.scoring.evaluators.judged.operators import (
+    Operators,
+    ScorerOptions,
+    digests,
+)
 from evaltap.evaluator.scoring.evaluators.judged.template_sources import Source, compile_source
 from evaltap.schemas.formats.metric import EvalMetric
 from evaltap.schemas.formats.metric import JudgeTemplate as Template
@@ -65,7 +69,7 @@ class JudgeTemplate(Judged):
             )
         super().__init__(
             self.name,
-            self.version,
+            ".".join([self.version, *digests(self._scorer)]),
             metric,
             self._question,
             named=(

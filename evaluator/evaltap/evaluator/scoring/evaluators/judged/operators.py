@@ -4,13 +4,14 @@ A package provides more of them through entry points in the groups named here; a
 `Operators`.  Nothing is imported before a metric names it.
 """
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from evaltap.evaluator.scoring.contract import aggregation
 from evaltap.evaluator.scoring.contract.context import MetricScore, TurnScore
-from evaltap.evaluator.scoring.contract.named import find
+from evaltap.evaluator.scoring.contract.named import find, source_digest
 from evaltap.evaluator.scoring.evaluators.judged.answers import (
     Verdict,
     read_boolean,
@@ -134,3 +135,15 @@ SAMPLE_AGGREGATORS: Final[Mapping[str, SampleAggregator]] = {
     "average": aggregation.mean_vote,
 }
 TURN_AGGREGATORS: Final[Mapping[str, TurnAggregator]] = {"average": aggregation.average}
+_OWN: Final = (*SCORERS.values(), *SAMPLE_AGGREGATORS.values(), *TURN_AGGREGATORS.values())
+
+
+def digests(*parts: Callable[..., object] | ResponseScorer) -> list[str]:
+    """Return the digests of parts that are not evaltap's own: a changed one makes old scores stale."""
+    return [source_digest(_source(one)) for one in parts if not any(one is known for known in _OWN)]
+
+
+def _source(part: Callable[..., object] | ResponseScorer) -> Callable[..., object]:
+    if isinstance(part, BuiltInScorer):
+        return part.read_with
+    return part if inspect.isroutine(part) else type(part)
