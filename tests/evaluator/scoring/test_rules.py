@@ -53,6 +53,7 @@ def score(one: EvalMetric, case: dict[str, Any]) -> MetricOutcome:
         ({"type": "json", "schema": {"required": ["a"]}}, '{"a": 1}', 1),
         ({"type": "keywords", "values": ["total", "next week"]}, "total: 5, next  week", 1),
         ({"type": "keywords", "values": ["total", "tot"]}, "the total", 0.5),
+        ({"type": "keywords", "values": ["退款", "30", "Python"]}, "在30天内用Pythons退款", 2 / 3),
     ],
 )
 def test_each_type_of_rule(rule: dict[str, Any], text: str, value: float) -> None:

@@ -160,6 +160,8 @@ def test_both_texts_must_be_there() -> None:
         ({"values": ["C++"]}, "I know C.", 0),
         ({"values": ["a", "A ", "b"]}, "a", 1 / 2),
         ({"values": ["订单"], "partial": True}, "您的订单已发货", 1),
+        ({"values": ["订单", "30", "Python"]}, "您的订单在30天内用Pythons处理", 2 / 3),
+        ({"values": ["양"]}, "고양이", 0),
         ({"values": ["a", "b", "c", "d", "e"]}, "a", 1 / 5),
     ],
 )

@@ -24,6 +24,7 @@ class Rules(TurnEvaluator):
     """
 
     name = "rule_avg_score"
+    version = "2"
 
     def __init__(self, metric: EvalMetric) -> None:
         super().__init__(metric)
