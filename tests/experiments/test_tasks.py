@@ -176,6 +176,20 @@ def test_a_checkpoint_measures_the_facts_known_by_then() -> None:
     ]  # fmt: skip
 
 
+def test_a_row_with_an_empty_id_gets_that_of_its_place(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text(json.dumps({**TEXT, "id": ""}))
+
+    made = make_cases(
+        "summary",
+        find_task("summary"),
+        str(tmp_path / "rows.jsonl"),
+        TaskOptions(environ={}),
+        strict=True,
+    )
+
+    assert [case["evalId"] for case in made.cases] == ["summary-1"]
+
+
 def test_the_graph_of_a_row_answers_unless_the_real_one_shall() -> None:
     task = find_task("graph")
 
@@ -210,6 +224,8 @@ def test_the_metrics_of_each_task_can_be_built(name: str) -> None:
         ("graph", {**QUESTION, "graph": {"a": 1}}, "the list of neighbours of each node"),
         ("context-compression", {**TALK, "messages": ["hi"]}, "message 1 has no text in content"),
         ("context-compression", {**TALK, "checkpoints": [9]}, "checkpoint 9 is not one of its"),
+        ("context-compression", {**TALK, "checkpoints": 2}, "expected a list of different numbers"),
+        ("context-compression", {**TALK, "checkpoints": [2, 2]}, "checkpoints is [2, 2]"),
         ("context-compression", {**TALK, "facts": [7]}, "7 is no fact"),
     ],
 )
