@@ -58,16 +58,18 @@ class Comparison:
             tolerance=rule.tolerance, case_fold=rule.case_fold, coerce=rule.coerce
         )
         self.default = self if leaf else Comparison(self._inherited, leaf=True)
-        self._only = False
+        self._only: set[str] = set()
+
+    @property
+    def differs(self) -> bool:
+        """Whether the values below are not all compared alike."""
+        return bool(self.parts or self._only)
 
     def part(self, key: str) -> "Comparison":
         """Return how the value under a key is compared."""
-        if not self.parts:
-            return self.default
-        found = self.parts.get(key) or self.parts.get("*")
-        if found is not None:
-            return found
-        return _IGNORED if self._only else self.default
+        if self._only and key not in self._only and "*" not in self._only:
+            return _IGNORED
+        return self.parts.get(key) or self.parts.get("*") or self.default
 
     def equal(self, reference: Json, actual: Json) -> bool:
         """Return whether two values are equal; raise ValueError for an invalid pattern."""
@@ -116,10 +118,9 @@ class Comparison:
 
     def keep_only(self, keys: list[str]) -> None:
         """Ignore every path except this one and others selected by this method."""
-        self._only = True
-        inner = self._below(keys[0])
+        self._only.add(keys[0])
         if len(keys) > 1:
-            inner.keep_only(keys[1:])
+            self._below(keys[0]).keep_only(keys[1:])
 
     def _below(self, key: str) -> "Comparison":
         found = self.parts.get(key)
@@ -145,8 +146,10 @@ def compile_comparison(criterion: ValueCriterion) -> Comparison:
         reject_unknown(rule, f"path '{rule.path}'")
         _check(rule, f"path '{rule.path}'")
         root.add(rule, _keys(rule.path))
-    for path in criterion.keys:
-        root.keep_only(_keys(path))
+    kept = [_keys(path) for path in criterion.keys]
+    for keys in kept:
+        if not any(keys[:outer] in kept for outer in range(1, len(keys))):
+            root.keep_only(keys)
     return root
 
 
@@ -179,7 +182,7 @@ def _key_of(rule: PathRule) -> tuple[Callable[[Json], Hashable], bool]:
         return (lambda _: None), True
     if rule.match == "set":
         return (
-            lambda value: frozenset(map(key, value)) if type(value) is list else key(value)
+            lambda value: ("set", frozenset(map(key, value))) if type(value) is list else key(value)
         ), True
     return key, rule.match == "regex"
 

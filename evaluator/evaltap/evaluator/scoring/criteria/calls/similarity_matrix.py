@@ -115,7 +115,7 @@ class _Columns:
             self._add_each(rows, part, weight, left, right)
             return
         # The items of lists may be close, or have their own rules.
-        apart = not part.whole and (part.parts or part.tolerance is not None)
+        apart = not part.whole and (part.differs or part.tolerance is not None)
         found = _grouped(part.key, right)
         for key, (value, ones) in _grouped(part.key, left).items():
             if key in found and not (apart and type(value) is list):
