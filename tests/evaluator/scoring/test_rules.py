@@ -77,6 +77,17 @@ def test_the_score_is_the_weighted_mean_and_the_reason_names_broken_rules() -> N
     assert outcome.reason.startswith("r1: does not match 'never'; r2: length")
 
 
+def test_weights_that_make_up_a_threshold_reach_it() -> None:
+    # The binary fractions 0.7 + 0.1 are a little less than 0.8.
+    weighed = metric(
+        {"type": "contains", "values": ["done"], "weight": 0.7},
+        {"type": "length", "max": 99, "weight": 0.1},
+        {"type": "regex", "value": "never", "weight": 0.2},
+    )
+
+    assert score(weighed, make_case()).score == 0.8
+
+
 @pytest.mark.parametrize("kind", ["contains", "keywords"])
 def test_a_negated_rule_names_what_it_found_not_what_is_missing(kind: str) -> None:
     rude = metric({"type": kind, "values": ["idiot", "stupid"], "negate": True})

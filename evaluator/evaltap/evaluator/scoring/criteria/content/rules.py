@@ -56,7 +56,7 @@ def compile_rules(rules: list[Rule]) -> list[CompiledRule]:
         if make is None:
             raise MetricError(f"{where} '{rule.id}' has type '{rule.type}'; {_meant(rule.type)}")
         weight = 1.0 if rule.weight is None else rule.weight
-        if not weight >= 0:
+        if not 0 <= weight < float("inf"):
             raise MetricError(f"{where} '{rule.id}' has weight {weight}; expected 0 or more")
         try:
             _only_its_own(rule)
