@@ -24,7 +24,11 @@ from evaltap.evaluator.scoring.evaluators.judged.evaluator import (
     lacking,
     reference_text,
 )
-from evaltap.evaluator.scoring.evaluators.judged.rubric_prompt import stated_answer, stated_message
+from evaltap.evaluator.scoring.evaluators.judged.rubric_prompt import (
+    closed_object,
+    stated_answer,
+    stated_message,
+)
 from evaltap.schemas.formats.criteria import GradingCriterion
 from evaltap.schemas.formats.metric import EvalMetric
 from evaltap.schemas.formats.model import Json
@@ -166,13 +170,3 @@ def _answer_schema(criteria: Sequence[CompiledCriterion]) -> dict[str, Json]:
         for criterion in criteria
     }
     return closed_object({"grades": closed_object(grades)})
-
-
-def closed_object(properties: dict[str, Json]) -> dict[str, Json]:
-    """Return the JSON Schema of an object with exactly these properties."""
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": [*properties],
-        "additionalProperties": False,
-    }

@@ -20,7 +20,7 @@ from evaltap.evaluator.scoring.evaluators.judged.answers import (
     read_single_score,
 )
 from evaltap.evaluator.scoring.evaluators.judged.panel import SampleAggregator
-from evaltap.evaluator.scoring.evaluators.judged.rubric_prompt import answer_schema
+from evaltap.evaluator.scoring.evaluators.judged.rubric_prompt import answer_schema, closed_object
 from evaltap.schemas.formats.model import Json
 
 TurnAggregator = Callable[[tuple[TurnScore, ...], float], MetricScore]
@@ -102,13 +102,7 @@ class Operators:
 
 
 def _answer(required: Mapping[str, Json]) -> Mapping[str, Json]:
-    properties = {**required, "reason": {"type": "string"}}
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": [*properties],
-        "additionalProperties": False,
-    }
+    return closed_object({**required, "reason": {"type": "string"}})
 
 
 _PASSED: Final = {"passed": {"type": "boolean"}}
