@@ -243,7 +243,10 @@ class Judged(TurnEvaluator):
         return turns
 
     def _rubrics_of(self, context: EvaluationContext) -> list[list[Rubric]]:
-        """Return the rubrics for each turn: the metric's, and its own ones in an ADK eval set."""
+        """Return the rubrics for each turn: the metric's, and its own ones in an ADK eval set.
+
+        Raises MetricError if they have blank or equal ids.
+        """
         criterion = require(context.metric, lambda given: given.llm_judge, "llmJudge")
         rubrics = [rubric for rubric in criterion.rubrics if rubric.content]
         found = []
@@ -251,6 +254,8 @@ class Judged(TurnEvaluator):
             given = turn.data.get("rubrics") if self._needs_rubrics else None
             own = [Rubric.model_validate(rubric_of(one)) for one in given or ()]
             own = [rubric for rubric in own if rubric.content and rubric.content.text]
+            if own:
+                check_rubrics([*rubrics, *own])
             found.append([*rubrics, *own])
         return found
 
