@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from evaltap.evaluator import MetricError, Registry
+from evaltap.evaluator import CaseScorer, MetricError, Registry
 from evaltap.experiments.tasks.base import (
     Task,
     TaskOptions,
@@ -174,6 +174,30 @@ def test_a_checkpoint_measures_the_facts_known_by_then() -> None:
     assert [turn["invocationId"] for turn in case["conversation"]] == [
         "checkpoint-1", "checkpoint-3",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("answer", "said", "score"),
+    [
+        ("no", "No, there is none.", 1),
+        ("no", "I do not know.", 0),
+        ("3", "It takes 13 steps.", 0),
+        ("Ann > Ben", "ann > ben!", 1),
+        ("Ann > Ben", "Ben > Ann", 0),
+        ("安娜", "是安娜。", 1),
+    ],
+)
+def test_an_answer_about_a_graph_is_right_if_it_says_the_words(
+    answer: str, said: str, score: float
+) -> None:
+    task = find_task("graph")
+    case = task.format({**QUESTION, "answer": answer}, TaskOptions(environ={}))
+    turn = {**case["conversation"][0], "finalResponse": {"role": "assistant", "content": said}}
+    recorded = {"evalMode": "trace", "actualConversation": [turn], "sessionInput": {}}
+
+    found = CaseScorer(task.metrics()[:1]).score({**case, **recorded})
+
+    assert found.metrics[0].score == score
 
 
 def test_a_row_with_an_empty_id_gets_that_of_its_place(tmp_path: Path) -> None:
