@@ -142,7 +142,12 @@ def test_an_answer_without_text_is_invalid(answer: Answer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("end", "reason"), [("length", "raise max_tokens"), ("content_filter", "content filter")]
+    ("end", "reason"),
+    [
+        ("length", "raise max_tokens"),
+        ("MAX_TOKENS", "raise max_tokens"),
+        ("content_filter", "content filter"),
+    ],
 )
 def test_an_answer_that_is_cut_off_is_no_verdict(end: str, reason: str) -> None:
     cut = Answer("reasoning: fine\nis_the_agent_response_valid: val", finish_reason=end)

@@ -207,8 +207,8 @@ class OpenAIJudge:
 
     def _fault(self, choice: object, text: str) -> str:
         """Return why an answer is not usable: it is cut off, so that its end may be missing, or has no text."""
-        end = choice.get("finish_reason") if isinstance(choice, dict) else None
-        if end == "length":
+        end = str(choice.get("finish_reason")).lower() if isinstance(choice, dict) else ""
+        if end in ("length", "max_tokens"):
             return "an answer cut off at its limit (raise max_tokens)"
         if end == "content_filter":
             return "an answer cut off by a content filter"
