@@ -84,6 +84,7 @@ def test_a_name_alone_is_a_metric_that_only_a_perfect_score_passes() -> None:
         ([7], {}, r"cases\[0\]: found int"),
         ([made("a")], {"runs": 5}, "runs: only with an agent"),
         (["no.jsonl"], {}, "no.jsonl"),
+        (polars.DataFrame({"input": []}), {}, "has no cases"),
         ([{"question": "hi"}], {"columns": {"inptu": "question"}}, "inptu"),
         ([{"evalId": "a", "actualConversation": 7}], {}, "actualConversation"),
     ],

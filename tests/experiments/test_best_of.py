@@ -112,6 +112,18 @@ def test_of_equal_means_one_that_passed_wins() -> None:
     assert chosen.place == 1
 
 
+def test_the_winner_must_pass_even_if_another_has_a_higher_mean() -> None:
+    lax = {**KEYWORDS, "threshold": 0}
+    again = {**lax, "metricName": "again", "evaluatorName": "keyword_coverage"}
+    answers = ("red green and more", "blue")
+
+    usual, _ = best(saying(*answers), lax, again, SHORT)
+    said, chosen = best(saying(*answers), lax, again, SHORT, must_pass=True)
+
+    assert (usual, said) == answers
+    assert [rating and rating[1] for rating in chosen.ratings] == [0.0, 1.0]
+
+
 def test_all_pairs_are_compared_and_the_most_wins_count() -> None:
     said, chosen, asked = verified(saying("aaa", "aaaaaaaa", "a"), 3)
 

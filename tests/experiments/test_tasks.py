@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from evaltap.evaluator import MetricError, Registry
+from evaltap.evaluator import CaseScorer, MetricError, Registry
 from evaltap.experiments.tasks.base import (
     Task,
     TaskOptions,
@@ -176,6 +176,44 @@ def test_a_checkpoint_measures_the_facts_known_by_then() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("answer", "said", "score"),
+    [
+        ("no", "No, there is none.", 1),
+        ("no", "I do not know.", 0),
+        ("3", "It takes 13 steps.", 0),
+        ("Ann > Ben", "ann > ben!", 1),
+        ("Ann > Ben", "Ben > Ann", 0),
+        ("安娜", "是安娜。", 1),
+    ],
+)
+def test_an_answer_about_a_graph_is_right_if_it_says_the_words(
+    answer: str, said: str, score: float
+) -> None:
+    task = find_task("graph")
+    case = task.format({**QUESTION, "answer": answer}, TaskOptions(environ={}))
+    turn = {**case["conversation"][0], "finalResponse": {"role": "assistant", "content": said}}
+    recorded = {"evalMode": "trace", "actualConversation": [turn], "sessionInput": {}}
+
+    found = CaseScorer(task.metrics()[:1]).score({**case, **recorded})
+
+    assert found.metrics[0].score == score
+
+
+def test_a_row_with_an_empty_id_gets_that_of_its_place(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text(json.dumps({**TEXT, "id": ""}))
+
+    made = make_cases(
+        "summary",
+        find_task("summary"),
+        str(tmp_path / "rows.jsonl"),
+        TaskOptions(environ={}),
+        strict=True,
+    )
+
+    assert [case["evalId"] for case in made.cases] == ["summary-1"]
+
+
 def test_the_graph_of_a_row_answers_unless_the_real_one_shall() -> None:
     task = find_task("graph")
 
@@ -210,6 +248,8 @@ def test_the_metrics_of_each_task_can_be_built(name: str) -> None:
         ("graph", {**QUESTION, "graph": {"a": 1}}, "the list of neighbours of each node"),
         ("context-compression", {**TALK, "messages": ["hi"]}, "message 1 has no text in content"),
         ("context-compression", {**TALK, "checkpoints": [9]}, "checkpoint 9 is not one of its"),
+        ("context-compression", {**TALK, "checkpoints": 2}, "expected a list of different numbers"),
+        ("context-compression", {**TALK, "checkpoints": [2, 2]}, "checkpoints is [2, 2]"),
         ("context-compression", {**TALK, "facts": [7]}, "7 is no fact"),
     ],
 )

@@ -219,10 +219,13 @@ def _scored(paths: Sequence[Path], scorer: CaseScorer, store: Store) -> Run:
         source = ", ".join(path.name for path in paths)
         # Workers are forked, which a notebook with its threads does not survive.
         with closing(FileScorer(scorer, files, workers=1)) as scoring:
-            scored = score_files(store, scoring, scorer, source, lambda _: None)
+            counts: list[int] = []
+            scored = score_files(store, scoring, scorer, source, counts.append)
         bad_lines = [*trials.files.bad_lines, *scored.bad_lines]
         if bad_lines:
             raise InputError("\n".join(line.message for line in bad_lines[:5]))
+        if not any(counts):
+            raise InputError(f"{source}: has no cases; expected at least one")
         return run_of(store, source, run_id=scored.run.run_id, case_files=files)
 
 

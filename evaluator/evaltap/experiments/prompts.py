@@ -24,6 +24,7 @@ from evaltap.evaluator.scoring.contract.judge import (
 )
 from evaltap.evaluator.scoring.evaluators.judged.answer_text import answer_json
 from evaltap.evaluator.scoring.evaluators.judged.delimiters import delimited, fresh_nonce
+from evaltap.evaluator.scoring.evaluators.judged.rubric_prompt import closed_object
 from evaltap.evaluator.scoring.judges.provider import judge_from
 from evaltap.evaluator.store.database import Store
 from evaltap.experiments.api import evaluate
@@ -278,15 +279,9 @@ class _Writer:
             ("conversation", loss.conversation),
             ("what was wrong", "\n".join(loss.reasons)),
         ]
-        row = {
-            "type": "object",
-            "properties": {
-                "prompt": {"type": "string", "enum": [*prompts]},
-                "advice": {"type": "string"},
-            },
-            "required": ["prompt", "advice"],
-            "additionalProperties": False,
-        }
+        row = closed_object(
+            {"prompt": {"type": "string", "enum": [*prompts]}, "advice": {"type": "string"}}
+        )
         form = f'{{"advice": [{{"prompt": "<{" or ".join(prompts)}>", "advice": "<what to change>"}}]}}'
         rows = self._asked(_ADVICE, sections, "advice", form, {"type": "array", "items": row})
         found = []
@@ -332,15 +327,8 @@ class _Writer:
         fenced = (delimited(title, text, nonce) for title, text in sections)
         closing = f"Answer with JSON of this form and nothing else:\n{form}"
         prompt = "\n".join((task.format(nonce=nonce), *fenced, closing))
-        answer_schema = {
-            "type": "object",
-            "properties": {field: dict(schema)},
-            "required": [field],
-            "additionalProperties": False,
-        }
-        request = JudgeRequest(
-            prompt, field, answer_schema, _GENERATION, nonce, self.sample, _VERSION
-        )
+        whole = closed_object({field: dict(schema)})
+        request = JudgeRequest(prompt, field, whole, _GENERATION, nonce, self.sample, _VERSION)
         found = answer_json(self.judge.answer(request).text)
         if not isinstance(found, dict) or field not in found:
             raise JudgeInvalid(f"the writer's answer has no {field!r}")

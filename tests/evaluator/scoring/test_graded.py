@@ -149,6 +149,12 @@ def test_criteria_are_weighted_into_one_score() -> None:
     assert [row.score for row in found.turns[0].rubric_scores] == [0.5, 1, 0]
 
 
+def test_weights_that_make_up_a_threshold_reach_it() -> None:
+    criteria = [{"id": one, "weight": w} for one, w in (("a", 0.1), ("b", 0.2), ("c", 0.7))]
+
+    assert score(metric(*criteria), answer(a=1, b=0, c=1)).score == 0.8
+
+
 def test_answers_on_a_scale_in_your_own_words_are_kept_and_not_counted() -> None:
     school = {"id": "mark", "scale": "a letter from A to F", "weight": 5}
     judge = ScriptedJudge([answer(right=1, mark="B")])

@@ -10,9 +10,7 @@ from support.builders.cases import make_tool, make_turn
 from support.builders.judged_set import RUBRICS, grades, metric, score
 
 
-@pytest.mark.parametrize(
-    ("label", "value"), [("valid", 1), ("  VALID ", 1), ("invalid", 0), ("perhaps", 0), ("", 0)]
-)
+@pytest.mark.parametrize(("label", "value"), [("valid", 1), ("  VALID ", 1), ("invalid", 0)])
 def test_only_a_valid_response_scores(label: str, value: float) -> None:
     judge = ScriptedJudge(
         [f"reasoning: same day,\nsame place\nis_the_agent_response_valid: {label}"]
@@ -25,6 +23,16 @@ def test_only_a_valid_response_scores(label: str, value: float) -> None:
     assert request.answer_schema is None
     for text in ("Where is order A-100?", "done", "Delivered on Monday."):
         assert text in request.prompt
+
+
+@pytest.mark.parametrize("label", ["valid.", "<valid>", "\nvalid", "perhaps", ""])
+def test_any_other_label_is_no_verdict(label: str) -> None:
+    judge = ScriptedJudge([f"reasoning: same day\nis_the_agent_response_valid: {label}"])
+
+    outcome = score(judge, metric("llm_final_response"))
+
+    assert (outcome.status, outcome.score) == (Status.ERROR, None)
+    assert "expected valid or invalid" in outcome.reason
 
 
 @pytest.mark.parametrize(
@@ -110,8 +118,9 @@ def labels(*given: str) -> str:
 
 
 def test_the_answer_is_split_once_and_labelled_by_each_sample() -> None:
+    thoughts = "<think><sentence>It is  blue.</sentence> first?</think>"
     judge = ScriptedJudge(
-        [SPLIT] + [labels("supported", "unsupported", "not_applicable")] * 2
+        [thoughts + SPLIT] + [labels("supported", "unsupported", "not_applicable")] * 2
         + [labels("supported", "contradictory", "disputed")]
     )  # fmt: skip
 
@@ -153,6 +162,8 @@ def test_the_grounds_are_all_turns_so_far() -> None:
     [
         (["no tags"], "no sentences found"),
         (["<sentence>It never said this.</sentence>"], "is not in the answer"),
+        (["<sentence>It comes on Monday.</sentence>"], "leave out 'Itisblue.-Askagain!'"),
+        ([SPLIT + SPLIT], "out of order"),
         ([SPLIT, labels("supported")], "1 sentences are labelled, expected 3"),
         ([SPLIT, labels("supported", "grand", "supported")], "label of sentence 2 is 'grand'"),
         ([SPLIT, "all fine"], "no sentence blocks found"),

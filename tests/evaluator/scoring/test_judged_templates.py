@@ -315,6 +315,32 @@ def test_every_judged_metric_names_how_its_samples_are_combined(name: str) -> No
         Registry().build(judged(name, sampleAggregatorName="averge"))
 
 
+def test_the_version_covers_operators_that_a_metric_names() -> None:
+    operators = Operators(
+        {
+            "stars": BuiltInScorer(
+                lambda _: None, lambda text, _: Verdict(text.count("*") / 5, text)
+            ),
+            "marks": BuiltInScorer(lambda _: None, lambda text, _: Verdict(int(text) / 10, text)),
+        },
+        {"least": least},
+        {"best": best_turn},
+    )
+    named = [
+        {},
+        {"responseScorerName": "stars"},
+        {"responseScorerName": "marks"},
+        {"sampleAggregatorName": "least"},
+        {"invocationAggregatorName": "best"},
+    ]
+
+    metrics = [metric("llm_judge_template", template={**template(), **given}) for given in named]
+    versions = [JudgeTemplate(one, operators).version for one in metrics]
+
+    assert versions[0] == JudgeTemplate.version
+    assert len({*versions}) == 5
+
+
 def test_an_own_question_may_be_read_as_before_and_an_own_reader_read_the_usual_question() -> None:
     judge = ScriptedJudge(["reasoning: r\nis_the_agent_response_valid: valid", "5"])
     name = "llm_final_response"
@@ -364,6 +390,9 @@ def test_own_messages_may_find_that_evidence_is_missing() -> None:
         (template("boolean", responseScorerOptions={"max": 10}), "are for the scorer single_score"),
         (template(prompt=""), "template.prompt is empty"),
         (template(prompt="{{other}}"), "placeholder '{{other}}' is not bound; bound: answer"),
+        (template(prompt="{{ final-response }}"), "placeholder '{{final-response}}' is not bound"),
+        (template(prompt="{{actual.answer}}"), "placeholder '{{actual.answer}}' is not bound"),
+        (template(prompt="{{回答}}"), "placeholder '{{回答}}' is not bound"),
         (template("single_score", *[binding("a", "actual", "userContent")] * 2), "'a' is bound twice"),
         (template("single_score", binding("a", "actual", "thoughts")), "comes from 'actual.thoughts'"),
         (template("single_score", binding("a", "actual", "traceStepInput")), "needs selector.nodeID"),

@@ -141,6 +141,27 @@ def test_an_answer_without_text_is_invalid(answer: Answer) -> None:
         judge.answer(REQUEST)
 
 
+@pytest.mark.parametrize(
+    ("end", "reason"),
+    [
+        ("length", "raise max_tokens"),
+        ("MAX_TOKENS", "raise max_tokens"),
+        ("content_filter", "content filter"),
+    ],
+)
+def test_an_answer_that_is_cut_off_is_no_verdict(end: str, reason: str) -> None:
+    cut = Answer("reasoning: fine\nis_the_agent_response_valid: val", finish_reason=end)
+
+    with (
+        judge_of(lambda body: cut) as (judge, _),
+        pytest.raises(JudgeInvalid, match=reason) as raised,
+    ):
+        judge.answer(REQUEST)
+
+    assert raised.value.reply is not None
+    assert raised.value.reply.output_tokens == 7
+
+
 def test_a_server_that_is_not_there_is_unavailable() -> None:
     with judge_server(lambda body: Answer("yes")) as server:
         url = server.url

@@ -88,6 +88,19 @@ def test_a_turn_of_an_adk_eval_set_has_rubrics_of_its_own() -> None:
     assert (second.status, second.reason) == (Status.NOT_EVALUATED, "no rubric for this turn")
 
 
+@pytest.mark.parametrize(("given", "told"), [("1", "two rubrics have the id 1"), ("", "blank id")])
+def test_no_judge_is_paid_for_rubrics_of_a_turn_that_it_cannot_tell_apart(
+    given: str, told: str
+) -> None:
+    own = {"rubric_id": given, "rubric_content": {"text_property": "The answer is kind."}}
+    case = make_case("c", [make_turn()], conversation=[make_turn(rubrics=[own])])
+
+    outcome = score(ScriptedJudge([]), metric(rubrics=("1",)), case)
+
+    assert outcome.status is Status.ERROR
+    assert told in outcome.reason
+
+
 @pytest.mark.parametrize(
     ("samples", "status", "value"),
     [

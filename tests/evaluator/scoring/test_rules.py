@@ -53,6 +53,7 @@ def score(one: EvalMetric, case: dict[str, Any]) -> MetricOutcome:
         ({"type": "json", "schema": {"required": ["a"]}}, '{"a": 1}', 1),
         ({"type": "keywords", "values": ["total", "next week"]}, "total: 5, next  week", 1),
         ({"type": "keywords", "values": ["total", "tot"]}, "the total", 0.5),
+        ({"type": "keywords", "values": ["退款", "30", "Python"]}, "在30天内用Pythons退款", 2 / 3),
     ],
 )
 def test_each_type_of_rule(rule: dict[str, Any], text: str, value: float) -> None:
@@ -74,6 +75,17 @@ def test_the_score_is_the_weighted_mean_and_the_reason_names_broken_rules() -> N
     assert outcome.score == 0.75
     assert outcome.status is Status.PASSED
     assert outcome.reason.startswith("r1: does not match 'never'; r2: length")
+
+
+def test_weights_that_make_up_a_threshold_reach_it() -> None:
+    # The binary fractions 0.7 + 0.1 are a little less than 0.8.
+    weighed = metric(
+        {"type": "contains", "values": ["done"], "weight": 0.7},
+        {"type": "length", "max": 99, "weight": 0.1},
+        {"type": "regex", "value": "never", "weight": 0.2},
+    )
+
+    assert score(weighed, make_case()).score == 0.8
 
 
 @pytest.mark.parametrize("kind", ["contains", "keywords"])

@@ -83,6 +83,7 @@ RULES: list[tuple[dict[str, Any], Any, Any, float]] = [
     ({"paths": [{"path": "q", "match": "regex"}]}, {"q": "^b.r$"}, {"q": "^b.r$"}, 0),
     ({"paths": [{"path": "q", "match": "set"}]}, {"q": ["a", "b"]}, {"q": ["b", "a", "b"]}, 1),
     ({"paths": [{"path": "q", "match": "set"}]}, {"q": ["a", "b"]}, {"q": ["a"]}, 0),
+    ({"paths": [{"path": "q", "match": "set"}]}, {"q": []}, {"q": {}}, 0),
     ({"paths": [{"path": "q", "match": "present"}]}, {"q": 1}, {"q": "any"}, 1),
     ({"paths": [{"path": "q", "match": "present"}]}, {"q": 1}, {}, 0),
     ({"paths": [{"path": "q", "caseFold": True}]}, {"q": "Straße"}, {"q": "STRASSE"}, 1),
@@ -94,6 +95,8 @@ RULES: list[tuple[dict[str, Any], Any, Any, float]] = [
     ({"coerce": True}, {"n": 1}, {"n": "1.0"}, 1),
     ({"coerce": True}, {"n": "nan"}, {"n": "nan"}, 1),
     ({"coerce": True}, {"n": True}, {"n": "1"}, 0),
+    ({"coerce": True, "tolerance": 0.1}, {"n": "1.0"}, {"n": 1.05}, 1),
+    ({"coerce": True, "tolerance": 0.1}, {"n": [1, "2"]}, {"n": ["1.05", "2.2"]}, 0),
     (NO_IDS, {"l": [{"id": 1, "v": 1}]}, {"l": [{"id": 2, "v": 1}]}, 1),
     (NO_IDS, {"l": [{"id": 1}, {"v": 1}]}, {"l": [{"id": 2}]}, 1 / 2),
     ({"paths": [{"path": "o", "caseFold": True}]}, {"o": {"x": "A"}}, {"o": {"x": "a"}}, 1),
@@ -102,6 +105,13 @@ RULES: list[tuple[dict[str, Any], Any, Any, float]] = [
     ({"tolerance": 0.5}, {"n": 10**400}, {"n": 1.5}, 0),
     ({"keys": ["a", "o.x"]}, {"a": 1, "o": {"x": 1, "y": 1}, "b": 1}, {"a": 1, "o": {"x": 1}}, 1),
     ({"keys": ["a"]}, {"b": 1}, {"b": 2}, 1),
+    ({"keys": ["a"], "paths": [{"path": "*", "caseFold": True}]}, {"a": "X", "b": 1}, {"a": "x", "b": 2}, 1),
+    ({"keys": ["a"], "paths": [{"path": "b", "weight": 2}]}, {"a": 1, "b": 1}, {"a": 1, "b": 2}, 1),
+    ({"keys": ["o.x", "o"]}, {"o": {"x": 1, "y": 1}}, {"o": {"x": 1, "y": 2}}, 1 / 2),
+    ({"keys": ["l.0"]}, {"l": [1, 2]}, {"l": [1, 3]}, 1),
+    ({"paths": [{"path": "l.1", "ignore": True}]}, {"l": [1, 2]}, {"l": [1, 3]}, 1),
+    ({"paths": [{"path": "l.0", "weight": 3}]}, {"l": [1, 2]}, {"l": [1, 3]}, 3 / 4),
+    ({"paths": [{"path": "l.1", "required": True}]}, {"l": [1, 2], "m": 1}, {"l": [1], "m": 1}, 0),
     ({"mode": "superset", "paths": [{"path": "a", "required": True}]}, {}, {"a": 1}, 1),
     ({"mode": "subset", "paths": [{"path": "a", "required": True}]}, {"a": 1}, {}, 1),
 ]  # fmt: skip
@@ -118,12 +128,12 @@ def test_rules_for_paths(
     assert bool(compiled.changes(reference, actual)) == (score < 1)
 
 
-def test_a_text_that_is_a_number_does_not_hide_a_close_number() -> None:
+def test_a_text_that_is_a_number_is_as_close_as_the_number() -> None:
     compiled = similarity(coerce=True, tolerance=0.1)
 
     rows = compiled.matrix([{"n": "1"}, {"n": 1}] * 4, [{"n": 1.05}, {"n": "1.0"}, {"n": True}])
 
-    assert rows == [[0, 1, 0], [1, 1, 0]] * 4
+    assert rows == [[1, 1, 0], [1, 1, 0]] * 4
 
 
 def test_a_fraction_that_differs_only_by_rounding_counts_once() -> None:

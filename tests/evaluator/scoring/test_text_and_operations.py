@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rapidfuzz.distance import JaroWinkler, Levenshtein
 
 from evaltap.evaluator import CaseScorer, MetricOutcome, Registry
-from evaltap.evaluator.scoring.criteria.content.lexical import dice, measure_of
+from evaltap.evaluator.scoring.criteria.content.lexical import MEASURES, dice
 from evaltap.schemas import EvalMetric
 from support.builders.cases import make_case, make_tool, make_turn
 
@@ -55,9 +55,8 @@ def outcome(
     ],
 )
 def test_known_values(algorithm: str, one: str, other: str, score: float) -> None:
-    measure = measure_of(algorithm)
+    measure = MEASURES[algorithm]
 
-    assert measure is not None
     assert measure(one, other) == pytest.approx(score, abs=1e-6)
 
 
@@ -75,9 +74,8 @@ def test_similarities_are_those_of_rapidfuzz(
     # Few letters, so that texts have much in common; more than one machine word of them.
     texts = st.text("abé😀", max_size=150)
     one, other = data.draw(texts), data.draw(texts)
-    measure = measure_of(algorithm)
+    measure = MEASURES[algorithm]
 
-    assert measure is not None
     assert measure(one, other) == pytest.approx(oracle(one, other))
 
 
@@ -86,9 +84,8 @@ def test_similarities_are_those_of_rapidfuzz(
 def test_likeness_is_symmetric_bounded_and_1_for_equal_texts(
     algorithm: str, one: str, other: str
 ) -> None:
-    measure = measure_of(algorithm)
+    measure = MEASURES[algorithm]
 
-    assert measure is not None
     assert measure(one, one) == 1
     assert 0 <= measure(one, other) <= 1
     assert measure(one, other) == pytest.approx(measure(other, one))
@@ -107,9 +104,8 @@ def levenshtein(one: str, other: str) -> int:
 
 @given(st.text("ab", max_size=8), st.text("ab", max_size=8))
 def test_levenshtein_is_one_minus_the_distance_over_the_longer_text(one: str, other: str) -> None:
-    measure = measure_of("levenshtein")
+    measure = MEASURES["levenshtein"]
 
-    assert measure is not None
     longer = max(len(one), len(other))
     assert measure(one, other) == pytest.approx(
         1 - levenshtein(one, other) / longer if longer else 1
@@ -160,6 +156,8 @@ def test_both_texts_must_be_there() -> None:
         ({"values": ["C++"]}, "I know C.", 0),
         ({"values": ["a", "A ", "b"]}, "a", 1 / 2),
         ({"values": ["订单"], "partial": True}, "您的订单已发货", 1),
+        ({"values": ["订单", "30", "Python"]}, "您的订单在30天内用Pythons处理", 2 / 3),
+        ({"values": ["양"]}, "고양이", 0),
         ({"values": ["a", "b", "c", "d", "e"]}, "a", 1 / 5),
     ],
 )

@@ -136,6 +136,8 @@ def test_the_lexicon_and_its_licence_travel_with_the_package() -> None:
         ({"values": ["shut up", "up"]}, "shut up now", "found shut up"),
         ({"values": ["shut up"]}, "now shut\n  up", "found shut up"),
         ({"values": ["c++"]}, "I know c++.", "found c++"),
+        ({"values": ["笨蛋", "idiot"]}, "你们idiots是笨蛋吗", "found 笨蛋"),
+        ({"values": ["笨蛋", "idiot"]}, "你是idiot吗", "found idiot"),
         ({"values": ["US"], "caseSensitive": True}, "It helps us.", ""),
         ({"values": ["US"], "caseSensitive": True}, "Made in the US.", "found US"),
         ({"languages": ["english"]}, "well, shit happens", "found shit"),

@@ -19,6 +19,7 @@ class Answer:
     act: Callable[[BaseHTTPRequestHandler], None] | None = None
     """Does something else than answering."""
     message: dict[str, Any] = field(default_factory=dict)
+    finish_reason: str = "stop"
 
     def encoded(self) -> bytes:
         """Return the body as it goes over the wire."""
@@ -33,7 +34,9 @@ class Answer:
                 "object": "chat.completion",
                 "created": 0,
                 "model": "served-model",
-                "choices": [{"index": 0, "finish_reason": "stop", "message": message}],
+                "choices": [
+                    {"index": 0, "finish_reason": self.finish_reason, "message": message}
+                ],
                 "usage": {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18},
             }
         ).encode()

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from evaltap.evaluator.scoring.contract import aggregation
 from evaltap.evaluator.scoring.results.result_file import (
     FAILED,
     NOT_EVALUATED,
@@ -48,11 +49,10 @@ def weighted_mean(weights: Mapping[str, float], threshold: float) -> Aggregator:
 
     def aggregate(given: Aggregated) -> tuple[float, str]:
         rows = [one for one in given.metric_results if one.eval_status != NOT_EVALUATED]
-        total = math.fsum(weights.get(one.metric_name, 1.0) for one in rows)
-        if not total:
+        parts = [weights.get(one.metric_name, 1.0) for one in rows]
+        if not any(parts):
             return 0.0, NOT_EVALUATED
-        weighed = (weights.get(one.metric_name, 1.0) * (one.score or 0.0) for one in rows)
-        score = math.fsum(weighed) / total
+        score = aggregation.weighted_mean([one.score or 0.0 for one in rows], parts)
         return score, PASSED if score >= threshold else FAILED
 
     return aggregate

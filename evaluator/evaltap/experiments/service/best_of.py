@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import combinations
 from typing import Any, Literal, TypeAlias
 
@@ -46,8 +47,8 @@ class BestOf:
         AgentEvaluator("my-app", BestOf(agent, [metric], attempts=3), stores=stores)
 
     Each attempt has a session of its own, in which the conversation so far is given as context messages.
-    With `must_pass`, a pointwise winner has to pass all metrics.  `report` is told each choice.  A turn for
-    which no attempt can be chosen raises NoBestError.
+    With `must_pass`, only attempts that pass all metrics can be the pointwise winner.  `report` is told each
+    choice.  A turn for which no attempt can be chosen raises NoBestError.
     """
 
     def __init__(
@@ -101,12 +102,12 @@ class BestOf:
             made = [await asyncio.create_task(self._attempt(one)) for one in calls]
         if all(one.error for one in made):
             raise NoBestError(f"all attempts failed: {made[0].error}")
-        choose = pairwise_best if self._compare == "pairwise" else pointwise_best
+        choose = (
+            pairwise_best
+            if self._compare == "pairwise"
+            else partial(pointwise_best, must_pass=self._must_pass)
+        )
         chosen = await asyncio.to_thread(choose, self._scorer, made)
-        if self._must_pass and self._compare == "pointwise":
-            rating = chosen.ratings[chosen.place]
-            if rating is None or not rating[1]:
-                raise NoBestError("no attempt passed")
         self._report(chosen)
         return made[chosen.place].turn
 
@@ -118,10 +119,13 @@ class BestOf:
             return CapturedTurn({}, f"{type(error).__name__}: {error}")
 
 
-def pointwise_best(scorer: CaseScorer, made: Sequence[CapturedTurn]) -> Chosen:
+def pointwise_best(
+    scorer: CaseScorer, made: Sequence[CapturedTurn], *, must_pass: bool = False
+) -> Chosen:
     """Choose the attempt with the highest mean over the metrics that were evaluated.
 
-    Of equal ones, take one that passed, then the first.  Raises NoBestError if none has a score.
+    Of equal ones, take one that passed, then the first.  Raises NoBestError if none has a score, or with
+    `must_pass`, if none passed.
     """
     ratings: list[tuple[float, ...] | None] = []
     for one in made:
@@ -129,7 +133,10 @@ def pointwise_best(scorer: CaseScorer, made: Sequence[CapturedTurn]) -> Chosen:
         means = [] if score is None else [m.score for m in score.metrics if m.score is not None]
         has_passed = score is not None and score.status is Status.PASSED
         ratings.append((sum(means) / len(means), float(has_passed)) if means else None)
-    return _highest(ratings, "no metric gave any attempt a score")
+    if must_pass and any(ratings):
+        passed = [one if one and one[1] else None for one in ratings]
+        return Chosen(_highest(passed, "no attempt passed"), ratings)
+    return Chosen(_highest(ratings, "no metric gave any attempt a score"), ratings)
 
 
 def pairwise_best(scorer: CaseScorer, made: Sequence[CapturedTurn]) -> Chosen:
@@ -151,7 +158,8 @@ def pairwise_best(scorer: CaseScorer, made: Sequence[CapturedTurn]) -> Chosen:
     if len(made) == 1:
         compared = [True]
     rated = zip(wins, margins, compared, strict=True)
-    return _highest([(w, m) if c else None for w, m, c in rated], "no two attempts were compared")
+    ratings = [(w, m) if c else None for w, m, c in rated]
+    return Chosen(_highest(ratings, "no two attempts were compared"), ratings)
 
 
 def _margin(scorer: CaseScorer, one: CapturedTurn, other: CapturedTurn) -> float | None:
@@ -163,11 +171,11 @@ def _margin(scorer: CaseScorer, one: CapturedTurn, other: CapturedTurn) -> float
     return sum(found) / len(found) if found else None
 
 
-def _highest(ratings: Sequence[tuple[float, ...] | None], otherwise: str) -> Chosen:
+def _highest(ratings: Sequence[tuple[float, ...] | None], otherwise: str) -> int:
     rated = [place for place, rating in enumerate(ratings) if rating is not None]
     if not rated:
         raise NoBestError(otherwise)
-    return Chosen(max(rated, key=lambda place: (ratings[place], -place)), ratings)
+    return max(rated, key=lambda place: (ratings[place], -place))
 
 
 def _case(turn: CaseData, expected: CaseData | None = None) -> CaseData:

@@ -140,7 +140,7 @@ def make_cases(
             made.problems.append(f"{place or f'row {number}'}: {error}")
             continue
         given = row.get("id")
-        eval_id = str(given) if isinstance(given, str | int) else f"{name}-{number}"
+        eval_id = str(given) if isinstance(given, str | int) and given != "" else f"{name}-{number}"
         session: dict[str, Any] = {"appName": name, "userId": "task"}
         defaults = {"evalId": eval_id, "evalSetId": name, "sessionInput": session}
         made.cases.append(case_data({**defaults, **case}))

@@ -28,8 +28,9 @@ def task() -> ColumnTask:
 def format_row(row: Mapping[str, Json], options: TaskOptions) -> CaseData:
     """Return a case with a turn for each checkpoint; raise ValueError for a row of another form."""
     messages, facts = _messages(row["messages"]), _facts(row["facts"])
-    own = row.get("checkpoints")
-    points = own if isinstance(own, list) and own else options.checkpoints or [len(messages)]
+    points = row.get("checkpoints") or options.checkpoints or [len(messages)]
+    if not isinstance(points, Sequence) or any(points.count(one) > 1 for one in points):
+        raise ValueError(f"checkpoints is {points!r:.80}; expected a list of different numbers")
     turns = []
     for point in points:
         if not isinstance(point, int) or not 1 <= point <= len(messages):

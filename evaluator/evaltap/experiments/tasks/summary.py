@@ -1,6 +1,6 @@
 """`summary`: how good the summary of a text is.
 
-A row has `text`, and may have `summary` (a good one, to compare with).
+A row has `text` and `summary` (a good one, to compare with).
 """
 
 from collections.abc import Mapping

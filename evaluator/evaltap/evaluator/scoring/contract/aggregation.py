@@ -5,6 +5,10 @@ instead of a zero, and retains its own status.
 """
 
 from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from functools import lru_cache
+from itertools import compress
+from math import lcm
 
 from evaltap.evaluator.scoring.contract.context import (
     MetricScore,
@@ -29,6 +33,27 @@ def mean(values: Sequence[float]) -> float:
     for value in values:
         total += value
     return total / len(values)
+
+
+def weighted_mean(scores: Sequence[float], weights: Sequence[float]) -> float:
+    """Return the mean by weights, which may not all be 0.
+
+    It is rounded once, and a weight counts as the decimal that it is written as, so that the mean reaches a
+    threshold that it equals: 0.7 and 0.1 of 0.7, 0.1 and 0.2 are 0.8.
+    """
+    parts = _whole_parts(*weights)
+    if all(score in (0, 1) for score in scores):
+        return sum(compress(parts, scores)) / sum(parts)
+    weighed = zip(scores, parts, strict=True)
+    return float(sum(Fraction(score) * part for score, part in weighed) / sum(parts))
+
+
+@lru_cache
+def _whole_parts(*weights: float) -> Sequence[int]:
+    """Return whole numbers in the proportion of weights."""
+    written = [Fraction(str(weight)) for weight in weights]
+    unit = lcm(*(one.denominator for one in written))
+    return [int(one * unit) for one in written]
 
 
 def majority(votes: Sequence[Vote], threshold: float) -> Vote:

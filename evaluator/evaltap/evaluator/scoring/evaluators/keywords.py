@@ -13,6 +13,7 @@ from evaltap.evaluator.scoring.contract.turn_evaluator import (
 )
 from evaltap.evaluator.scoring.contract.validation import require
 from evaltap.evaluator.scoring.criteria.content.lexical import normalized
+from evaltap.evaluator.scoring.criteria.content.tokenizers import WITHOUT_SPACES
 from evaltap.evaluator.scoring.criteria.content.turn_text import text_at
 from evaltap.schemas.formats.metric import EvalMetric
 from evaltap.schemas.text import did_you_mean_one_of
@@ -21,7 +22,9 @@ SOURCES: Final = ("config", "reference", "context")
 DEFAULT_MIN_LENGTH: Final = 4
 
 _WORD: Final = re.compile(r"\w+")
-_BORDER: Final = re.compile(r"(?<!\w)(?=\w)|(?<=\w)(?!\w)")  # where a word begins or ends
+_BORDER: Final = re.compile(  # where a word begins or ends
+    rf"(?<!\w)(?=\w)|(?<=\w)(?!\w)|(?=[{WITHOUT_SPACES}])|(?<=[{WITHOUT_SPACES}])"
+)
 
 
 class KeywordCoverage(TurnEvaluator):
@@ -31,6 +34,7 @@ class KeywordCoverage(TurnEvaluator):
     """
 
     name = "keyword_coverage"
+    version = "2"
 
     def __init__(self, metric: EvalMetric) -> None:
         super().__init__(metric)

@@ -4,7 +4,7 @@ from evaltap.evaluator.cases.turn import Case, Turn
 from evaltap.evaluator.scoring.contract.errors import MetricError
 from evaltap.evaluator.scoring.contract.turn_evaluator import MissingEvidence, TurnEvaluator
 from evaltap.evaluator.scoring.contract.validation import require
-from evaltap.evaluator.scoring.criteria.content.lexical import MEASURES, measure_of, normalized
+from evaltap.evaluator.scoring.criteria.content.lexical import MEASURES, normalized
 from evaltap.evaluator.scoring.criteria.content.turn_text import text_at
 from evaltap.schemas.formats.metric import EvalMetric
 
@@ -25,7 +25,7 @@ class LexicalSimilarity(TurnEvaluator):
         self._reference = text_at(criterion.reference, "lexical.reference")
         self.needs, self.needs_expected = self._target.needs, self._reference.needs
         self._algorithm = criterion.algorithm or "dice"
-        measure = measure_of(self._algorithm)
+        measure = MEASURES.get(self._algorithm)
         if measure is None:
             raise MetricError(
                 f"lexical.algorithm is '{self._algorithm}'; expected {' or '.join(MEASURES)}"

@@ -3,9 +3,8 @@
 It needs neither a reference nor a judge, so it suits recorded traffic without labels.
 """
 
-from statistics import fmean
-
 from evaltap.evaluator.cases.turn import Case, Turn
+from evaltap.evaluator.scoring.contract.aggregation import weighted_mean
 from evaltap.evaluator.scoring.contract.turn_evaluator import (
     Finding,
     MissingEvidence,
@@ -24,6 +23,7 @@ class Rules(TurnEvaluator):
     """
 
     name = "rule_avg_score"
+    version = "2"
 
     def __init__(self, metric: EvalMetric) -> None:
         super().__init__(metric)
@@ -39,6 +39,6 @@ class Rules(TurnEvaluator):
         if isinstance(text, MissingEvidence):
             return text
         verdicts = tuple(rule.verdict(text) for rule in self._rules)
-        score = fmean([verdict.score for verdict in verdicts], self._weights)
+        score = weighted_mean([verdict.score for verdict in verdicts], self._weights)
         broken = [f"{verdict.id}: {verdict.reason}" for verdict in verdicts if verdict.score < 1]
         return Finding(score, "; ".join(broken), verdicts)

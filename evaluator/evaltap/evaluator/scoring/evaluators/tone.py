@@ -23,14 +23,20 @@ from evaltap.evaluator.scoring.criteria.content.sentiment import (
     lexicon,
     limits_of,
 )
+from evaltap.evaluator.scoring.criteria.content.tokenizers import WITHOUT_SPACES
 from evaltap.evaluator.scoring.criteria.content.turn_text import TextAt, text_at
 from evaltap.schemas.formats.criteria import SentimentCriterion
 from evaltap.schemas.formats.metric import EvalMetric
 from evaltap.schemas.text import did_you_mean_one_of
 
+_WITHOUT_SPACES: Final = re.compile(f"[{WITHOUT_SPACES}]")
+_IN_A_WORD: Final = rf"[^\W{WITHOUT_SPACES}]"
+
 
 class TextEvaluator(TurnEvaluator):
     """Scores one text of each turn with a function of that text."""
+
+    version = "2"
 
     def __init__(
         self, name: str, metric: EvalMetric, target: TextAt, find: Callable[[str], Finding]
@@ -67,10 +73,10 @@ def toxic_words(metric: EvalMetric) -> TextEvaluator:
     words = [" ".join(word.split()) for word in criterion.values if word.strip()]
     if not words and not criterion.languages:
         raise MetricError("toxicWords has neither values nor languages; give at least one")
-    border = "" if criterion.partial else r"(?<!\w)(?:{})(?!\w)"
-    joined = "|".join(map(re.escape, sorted(words, key=len, reverse=True)))
+    bordered = re.escape if criterion.partial else _bordered
+    joined = "|".join(map(bordered, sorted(words, key=len, reverse=True)))
     flags = re.NOFLAG if criterion.case_sensitive else re.IGNORECASE
-    pattern = re.compile(border.format(joined) if border else joined, flags)
+    pattern = re.compile(joined, flags)
     listed = _listed_words(criterion.languages, criterion.allowed) if criterion.languages else None
 
     def find(text: str) -> Finding:
@@ -86,6 +92,13 @@ def toxic_words(metric: EvalMetric) -> TextEvaluator:
     return TextEvaluator(
         "toxic_words", metric, text_at(criterion.target, "toxicWords.target"), find
     )
+
+
+def _bordered(words: str) -> str:
+    """Return the pattern of words that are not part of longer ones."""
+    before = "" if _WITHOUT_SPACES.match(words[0]) else f"(?<!{_IN_A_WORD})"
+    after = "" if _WITHOUT_SPACES.match(words[-1]) else f"(?!{_IN_A_WORD})"
+    return before + re.escape(words) + after
 
 
 def _check_sentiment(criterion: SentimentCriterion, mode: str) -> None:

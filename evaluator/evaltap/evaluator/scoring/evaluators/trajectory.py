@@ -163,9 +163,8 @@ def step_efficiency(metric: EvalMetric) -> AgainstReferences:
 
     def measure(pairs: CallPairs) -> Finding:
         wanted, made = len(pairs.reference), len(pairs.actual)
-        if not wanted or not made:
-            return Finding(float(wanted == made), f"{counted(made, 'call')}, {wanted} expected")
-        return Finding(min(1.0, wanted / made), f"{counted(made, 'call')}, {wanted} expected")
+        score = min(1.0, wanted / made) if made else float(not wanted)
+        return Finding(score, f"{counted(made, 'call')}, {wanted} expected")
 
     optimal = criterion_of(metric).optimal_steps
     steps = None if optimal is None else positive(optimal, 1, "optimalSteps")

@@ -13,7 +13,8 @@ from evaltap.evaluator.scoring.evaluators.judged.answer_text import answer_json
 from evaltap.evaluator.scoring.evaluators.judged.answers import Verdict
 from evaltap.evaluator.scoring.evaluators.judged.delimiters import delimited, fresh_nonce
 from evaltap.evaluator.scoring.evaluators.judged.evaluator import Judged, Question, TurnView
-from evaltap.evaluator.scoring.evaluators.judged.graded import closed_object, graded_sections
+from evaltap.evaluator.scoring.evaluators.judged.graded import graded_sections
+from evaltap.evaluator.scoring.evaluators.judged.rubric_prompt import closed_object
 from evaltap.schemas.formats.criteria import GradedCriterion, GradingCriterion
 from evaltap.schemas.formats.gate import GateDimension
 from evaltap.schemas.formats.metric import Criterion, EvalMetric, JudgeModel, LlmJudgeCriterion

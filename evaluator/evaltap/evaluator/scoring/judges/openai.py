@@ -199,13 +199,23 @@ class OpenAIJudge:
             _count(usage.get("completion_tokens")),
             latency,
         )
-        if not reply.text.strip():
-            refusal = message.get("refusal")
-            found = f"a refusal: {self._scrub(str(refusal))}" if refusal else "no text"
+        if found := self._fault(choice, reply.text):
             raise JudgeInvalid(
                 f"judge {self._where()} answered with {found}; expected a verdict", reply=reply
             )
         return reply
+
+    def _fault(self, choice: object, text: str) -> str:
+        """Return why an answer is not usable: it is cut off, so that its end may be missing, or has no text."""
+        end = str(choice.get("finish_reason")).lower() if isinstance(choice, dict) else ""
+        if end in ("length", "max_tokens"):
+            return "an answer cut off at its limit (raise max_tokens)"
+        if end == "content_filter":
+            return "an answer cut off by a content filter"
+        if text.strip():
+            return ""
+        refusal = _object(choice, "message").get("refusal")
+        return f"a refusal: {self._scrub(str(refusal))}" if refusal else "no text"
 
     def _no_completion(self, found: str) -> JudgeInvalid:
         return JudgeInvalid(

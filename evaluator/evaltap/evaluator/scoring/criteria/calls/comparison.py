@@ -58,16 +58,18 @@ class Comparison:
             tolerance=rule.tolerance, case_fold=rule.case_fold, coerce=rule.coerce
         )
         self.default = self if leaf else Comparison(self._inherited, leaf=True)
-        self._only = False
+        self._only: set[str] = set()
+
+    @property
+    def differs(self) -> bool:
+        """Whether the values below are not all compared alike."""
+        return bool(self.parts or self._only)
 
     def part(self, key: str) -> "Comparison":
         """Return how the value under a key is compared."""
-        if not self.parts:
-            return self.default
-        found = self.parts.get(key) or self.parts.get("*")
-        if found is not None:
-            return found
-        return _IGNORED if self._only else self.default
+        if self._only and key not in self._only and "*" not in self._only:
+            return _IGNORED
+        return self.parts.get(key) or self.parts.get("*") or self.default
 
     def equal(self, reference: Json, actual: Json) -> bool:
         """Return whether two values are equal; raise ValueError for an invalid pattern."""
@@ -81,9 +83,15 @@ class Comparison:
             return len(reference) == len(actual) and all(map(_same, reference, actual))
         return self.key(reference) == self.key(actual)
 
+    def number(self, value: Json) -> float | None:
+        """Return the number that a value is, or that its text contains if texts are coerced."""
+        found = self.key(value) if type(value) is str else value
+        return found if type(found) is int or type(found) is float else None
+
     def _close(self, reference: Json, actual: Json, tolerance: float) -> bool:
-        if is_number(reference) and is_number(actual):
-            return within(reference, actual, tolerance)
+        one, other = self.number(reference), self.number(actual)
+        if one is not None and other is not None:
+            return within(one, other, tolerance)
         if type(reference) is list and type(actual) is list:
             return len(reference) == len(actual) and all(
                 self._close(one, other, tolerance)
@@ -110,10 +118,9 @@ class Comparison:
 
     def keep_only(self, keys: list[str]) -> None:
         """Ignore every path except this one and others selected by this method."""
-        self._only = True
-        inner = self._below(keys[0])
+        self._only.add(keys[0])
         if len(keys) > 1:
-            inner.keep_only(keys[1:])
+            self._below(keys[0]).keep_only(keys[1:])
 
     def _below(self, key: str) -> "Comparison":
         found = self.parts.get(key)
@@ -139,8 +146,10 @@ def compile_comparison(criterion: ValueCriterion) -> Comparison:
         reject_unknown(rule, f"path '{rule.path}'")
         _check(rule, f"path '{rule.path}'")
         root.add(rule, _keys(rule.path))
-    for path in criterion.keys:
-        root.keep_only(_keys(path))
+    kept = [_keys(path) for path in criterion.keys]
+    for keys in kept:
+        if not any(keys[:outer] in kept for outer in range(1, len(keys))):
+            root.keep_only(keys)
     return root
 
 
@@ -173,7 +182,7 @@ def _key_of(rule: PathRule) -> tuple[Callable[[Json], Hashable], bool]:
         return (lambda _: None), True
     if rule.match == "set":
         return (
-            lambda value: frozenset(map(key, value)) if type(value) is list else key(value)
+            lambda value: ("set", frozenset(map(key, value))) if type(value) is list else key(value)
         ), True
     return key, rule.match == "regex"
 
@@ -229,11 +238,6 @@ def _number(text: str) -> float | int | None:
     except ValueError:
         return None
     return number if number - number == 0 else None
-
-
-def is_number(value: Json) -> bool:
-    """Return whether a value is a number; booleans are not."""
-    return type(value) is int or type(value) is float
 
 
 def within(one: float, other: float, tolerance: float) -> bool:

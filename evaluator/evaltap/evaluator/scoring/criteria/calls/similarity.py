@@ -86,15 +86,15 @@ class Similarity:
         if not node.whole:
             if type(reference) is dict and type(actual) is dict:
                 return self._object_score(node, reference, actual)
-            if node.parts and type(reference) is list and type(actual) is list:
+            if node.differs and type(reference) is list and type(actual) is list:
                 return self._list_score(node, reference, actual)
         return 1.0 if node.equal(reference, actual) else 0.0
 
     def _object_score(self, node: Comparison, reference: Object, actual: Object) -> float:
-        if node.plain and not node.parts and (node is not self._root or self._counts_all):
+        if node.plain and not node.differs and (node is not self._root or self._counts_all):
             return self._plain_score(node.default, reference, actual)
         total = score = 0.0
-        part, own = node.default, node.parts
+        part, own = node.default, node.differs
         for key in {**reference, **actual}:
             if own:
                 part = node.part(key)
@@ -113,10 +113,7 @@ class Similarity:
                 total += part.weight
                 if part.required:
                     return VETO
-        # A weight of 0 times a veto is NaN, and must remain a veto.
-        if score != score or score == VETO:
-            return VETO
-        return score / total if total else 1.0
+        return _share(score, total)
 
     def _plain_score(self, part: Comparison, reference: Object, actual: Object) -> float:
         """Return the share of keys with equal values, where no rule applies."""
@@ -137,10 +134,18 @@ class Similarity:
         return score / keys if keys else 1.0
 
     def _list_score(self, node: Comparison, reference: list[Value], actual: list[Value]) -> float:
-        longer = max(len(reference), len(actual))
-        pairs = zip(reference, actual, strict=False)
-        scores = [self._score(node.part(str(place)), *pair) for place, pair in enumerate(pairs)]
-        return sum(scores) / longer if longer else 1.0
+        total = score = 0.0
+        shorter, longer = sorted((len(reference), len(actual)))
+        for place in range(longer):
+            part = node.part(str(place))
+            if part.ignore:
+                continue
+            total += part.weight
+            if place < shorter:
+                score += part.weight * self._score(part, reference[place], actual[place])
+            elif part.required:
+                return VETO
+        return _share(score, total)
 
     def _counts(self, node: Comparison, wanted: bool, found: bool) -> bool:
         """Return whether a key counts, given which sides have it.
@@ -172,6 +177,13 @@ class Similarity:
             else:
                 found += self._changes(part, inner, one, other)
         return found
+
+
+def _share(score: float, total: float) -> float:
+    # A weight of 0 times a veto is NaN, and must remain a veto.
+    if score != score or score == VETO:
+        return VETO
+    return score / total if total else 1.0
 
 
 def _same_bytes(one: Value, other: Value) -> bool:

@@ -11,7 +11,6 @@ from typing import Any, Final
 from evaltap.evaluator.scoring.criteria.calls.comparison import (
     Comparison,
     identity,
-    is_number,
     within,
 )
 
@@ -116,13 +115,13 @@ class _Columns:
             self._add_each(rows, part, weight, left, right)
             return
         # The items of lists may be close, or have their own rules.
-        apart = not part.whole and (part.parts or part.tolerance is not None)
+        apart = not part.whole and (part.differs or part.tolerance is not None)
         found = _grouped(part.key, right)
         for key, (value, ones) in _grouped(part.key, left).items():
             if key in found and not (apart and type(value) is list):
                 _spread(rows, ones, found[key][1], weight)
         if part.tolerance is not None and not part.whole:
-            _add_close(rows, part.tolerance, weight, left, right)
+            _add_close(rows, part, part.tolerance, weight, left, right)
         if apart:
             self._add_each(rows, part, weight, _of(list, left), _of(list, right))
 
@@ -155,11 +154,14 @@ class _Columns:
                     _spread(rows, ones, others, score if score == VETO else weight * score)
 
 
-def _add_close(rows: Rows, tolerance: float, weight: float, left: Column, right: Column) -> None:
+def _add_close(
+    rows: Rows, part: Comparison, tolerance: float, weight: float, left: Column, right: Column
+) -> None:
     """Add the weight for numbers that are close but not equal."""
-    numbers = sorted(_grouped(identity, _numbers(right)).items(), key=lambda one: one[1][0])
+    found = _grouped(identity, _numbers(part, right)).items()
+    numbers = sorted(found, key=lambda one: one[1][0])
     values = [value for _, (value, _) in numbers]
-    for key, (value, ones) in _grouped(identity, _numbers(left)).items():
+    for key, (value, ones) in _grouped(identity, _numbers(part, left)).items():
         try:
             low, high = value - tolerance, value + tolerance
         except OverflowError:
@@ -183,8 +185,9 @@ def _of(kind: type, column: Column) -> Column:
     return [one for one in column if type(one[1]) is kind]
 
 
-def _numbers(column: Column) -> Column:
-    return [one for one in column if is_number(one[1])]
+def _numbers(part: Comparison, column: Column) -> Column:
+    found = ((place, part.number(value)) for place, value in column)
+    return [one for one in found if one[1] is not None]
 
 
 def _other_than_objects(column: Column) -> Column:

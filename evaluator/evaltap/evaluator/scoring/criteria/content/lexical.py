@@ -5,7 +5,7 @@ It ignores the meaning of words: a missing "not" hardly changes it.
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import takewhile
 from typing import Final
 
@@ -19,11 +19,6 @@ BOOST: Final = 0.1
 MOST_BOOSTS: Final = 4
 
 _SPACE = re.compile(r"\s+")
-
-
-def measure_of(algorithm: str) -> Measure | None:
-    """Return the measure of that name; None for an unknown name."""
-    return MEASURES.get(algorithm)
 
 
 def dice(one: str, other: str) -> float:
@@ -62,7 +57,7 @@ def rouge1(one: str, other: str) -> float:
     return 2 * (left & right).total() / total if total else 0.0
 
 
-MEASURES: Final = {
+MEASURES: Final[Mapping[str, Measure]] = {
     "dice": dice,
     "jaro_winkler": jaro_winkler,
     "levenshtein": levenshtein,

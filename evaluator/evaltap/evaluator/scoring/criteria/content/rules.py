@@ -14,6 +14,7 @@ from evaltap.evaluator.cases.text import quoted
 from evaltap.evaluator.scoring.contract.context import RubricVerdict
 from evaltap.evaluator.scoring.contract.errors import MetricError
 from evaltap.evaluator.scoring.criteria.content.text import compile_length, lower, search
+from evaltap.evaluator.scoring.criteria.content.tokenizers import WITHOUT_SPACES
 from evaltap.schemas.formats.criteria import Rule
 from evaltap.schemas.formats.metric import LengthCriterion
 from evaltap.schemas.text import did_you_mean_one_of, nearest
@@ -21,7 +22,7 @@ from evaltap.schemas.text import did_you_mean_one_of, nearest
 Finding = tuple[float, str]
 Check = Callable[[str], Finding]
 
-_WORD = re.compile(r"\w+")
+_WORD = re.compile(rf"[{WITHOUT_SPACES}]|[^\W{WITHOUT_SPACES}]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ def compile_rules(rules: list[Rule]) -> list[CompiledRule]:
         if make is None:
             raise MetricError(f"{where} '{rule.id}' has type '{rule.type}'; {_meant(rule.type)}")
         weight = 1.0 if rule.weight is None else rule.weight
-        if not weight >= 0:
+        if not 0 <= weight < float("inf"):
             raise MetricError(f"{where} '{rule.id}' has weight {weight}; expected 0 or more")
         try:
             _only_its_own(rule)

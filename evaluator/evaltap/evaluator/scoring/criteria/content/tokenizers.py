@@ -12,8 +12,12 @@ from evaltap.evaluator.scoring.criteria.content.text import lower
 _ASCII_WORD: Final = re.compile(r"[a-z0-9]+")
 _OTHER_SCRIPT: Final = re.compile(r"[^\W\d_A-Za-z\u00aa-\u02ff\u1e00-\u1eff]")
 """A letter of another script than Latin."""
-_CHINESE_JAPANESE_KOREAN: Final = re.compile("[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]")
-_THAI_LAO_BURMESE_KHMER: Final = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]")
+_CHINESE_JAPANESE: Final = "\u3040-\u30ff\u4e00-\u9fff"
+_THAI_LAO_BURMESE_KHMER: Final = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
+_APART: Final = re.compile(f"[{_CHINESE_JAPANESE}\uac00-\ud7af]")
+_MARKED: Final = re.compile(f"[{_THAI_LAO_BURMESE_KHMER}]")
+WITHOUT_SPACES: Final = _CHINESE_JAPANESE + _THAI_LAO_BURMESE_KHMER
+"""The letters of scripts without spaces, for a set in a pattern: a word may begin and end at each of them."""
 
 
 def ascii_words(text: str, *, use_stemmer: bool = False) -> list[str]:
@@ -72,10 +76,10 @@ def _spaced(text: str, *, apart: bool) -> list[str]:
 
 def _part(letter: str, *, apart: bool) -> str:
     """Return a letter with space where a word begins or ends; marks stay with the letter before them."""
-    if apart and _CHINESE_JAPANESE_KOREAN.match(letter):
+    if apart and _APART.match(letter):
         return f" {letter} "
     if unicodedata.category(letter).startswith("M"):
         return letter
-    if apart and _THAI_LAO_BURMESE_KHMER.match(letter):
+    if apart and _MARKED.match(letter):
         return f" {letter}"
     return letter if letter.isalnum() else " "

@@ -18,6 +18,8 @@ _FENCE: Final = re.compile(r"\s*(```+|~~~+)")
 _JSON_FENCE: Final = re.compile(r"\s*(?:```+|~~~+)\s*(?:json)?\s*$", re.IGNORECASE)
 _OBJECT: Final = re.compile(r"\{\s*\"")
 _QUOTATION: Final = re.compile(r"\s*[>|]")
+_BEGINS: Final = re.compile(r"\s*(?:(?:```+|~~~+)\w*\s*)?(?:\{|reasoning:|ID\s*:|<sentence>)")
+"""The start of an answer."""
 _ENDS: Final = re.compile(r"\s*(Verdict|is_the_agent_response_valid)\s*:")
 """The start of a verdict line in the line-based formats."""
 
@@ -86,10 +88,14 @@ def answer_json(text: str) -> Json:
 
 
 def own_words(text: str) -> str:
-    """Return what a reasoning model says after its thoughts, which some endpoints leave in the text."""
+    """Return what a reasoning model says after its thoughts, which some endpoints leave in the text.
+
+    Thoughts may lack their opening tag, but do not begin like an answer: one that quotes a tag is whole.
+    """
     before, ends, after = text.rpartition("</think>")
-    thought = ends and ("<think>" not in before or before.lstrip().startswith("<think>"))
-    return after if thought else text
+    begins = before.lstrip().startswith("<think>")
+    thought = begins or ("<think>" not in before and not _BEGINS.match(before))
+    return after if ends and thought else text
 
 
 def _parsed(body: str) -> Json:

@@ -46,7 +46,11 @@ from evaltap.evaluator.scoring.contract.turn_evaluator import (
 )
 from evaltap.evaluator.scoring.contract.validation import require
 from evaltap.evaluator.scoring.evaluators.judged.answers import Verdict
-from evaltap.evaluator.scoring.evaluators.judged.operators import Operators, TurnAggregator
+from evaltap.evaluator.scoring.evaluators.judged.operators import (
+    Operators,
+    TurnAggregator,
+    digests,
+)
 from evaltap.evaluator.scoring.evaluators.judged.panel import (
     PREPARATORY,
     Juror,
@@ -181,7 +185,6 @@ class Judged(TurnEvaluator):
         **own: Unpack[JudgedOperators],
     ) -> None:
         self.name = name
-        self.version = ".".join([version, *_digests(own)])
         super().__init__(metric)
         criterion = require(metric, lambda given: given.llm_judge, "llmJudge")
         self._build = _with_operators(build, metric, own)
@@ -194,6 +197,7 @@ class Judged(TurnEvaluator):
             Operators().sample_aggregator(criterion.sample_aggregator_name),
             average,
         )
+        self.version = ".".join([version, *_digests(own), *digests(samples, turns)])
         samples = own.get("samples") or samples
         self._panel = Panel(
             criterion, metric.threshold, samples, *jurors_of(criterion, self._models)
@@ -239,7 +243,10 @@ class Judged(TurnEvaluator):
         return turns
 
     def _rubrics_of(self, context: EvaluationContext) -> list[list[Rubric]]:
-        """Return the rubrics for each turn: the metric's, and its own ones in an ADK eval set."""
+        """Return the rubrics for each turn: the metric's, and its own ones in an ADK eval set.
+
+        Raises MetricError if they have blank or equal ids.
+        """
         criterion = require(context.metric, lambda given: given.llm_judge, "llmJudge")
         rubrics = [rubric for rubric in criterion.rubrics if rubric.content]
         found = []
@@ -247,6 +254,8 @@ class Judged(TurnEvaluator):
             given = turn.data.get("rubrics") if self._needs_rubrics else None
             own = [Rubric.model_validate(rubric_of(one)) for one in given or ()]
             own = [rubric for rubric in own if rubric.content and rubric.content.text]
+            if own:
+                check_rubrics([*rubrics, *own])
             found.append([*rubrics, *own])
         return found
 

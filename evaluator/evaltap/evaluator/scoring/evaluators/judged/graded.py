@@ -1,12 +1,12 @@
 """`llm_criteria`: criteria that a judge grades on scales, normalised and weighted into one score."""
 
 from collections.abc import Sequence
-from fractions import Fraction
 from typing import Final, Unpack
 
 import orjson
 
 from evaltap.evaluator.cases.text import quoted
+from evaltap.evaluator.scoring.contract.aggregation import weighted_mean
 from evaltap.evaluator.scoring.contract.context import RubricVerdict
 from evaltap.evaluator.scoring.contract.judge import JudgeInvalid, JudgeRequest
 from evaltap.evaluator.scoring.contract.turn_evaluator import MissingEvidence
@@ -24,7 +24,11 @@ from evaltap.evaluator.scoring.evaluators.judged.evaluator import (
     lacking,
     reference_text,
 )
-from evaltap.evaluator.scoring.evaluators.judged.rubric_prompt import stated_answer, stated_message
+from evaltap.evaluator.scoring.evaluators.judged.rubric_prompt import (
+    closed_object,
+    stated_answer,
+    stated_message,
+)
 from evaltap.schemas.formats.criteria import GradingCriterion
 from evaltap.schemas.formats.metric import EvalMetric
 from evaltap.schemas.formats.model import Json
@@ -87,10 +91,9 @@ def read_grades(text: str, criteria: Sequence[CompiledCriterion]) -> Verdict:
         )
     rows = [_row(grades[criterion.id], criterion) for criterion in criteria]
     scored = [pair for pair in zip(rows, criteria, strict=True) if pair[1].scale.scored]
-    # Exact, so that equal grades have the mean that a threshold names.
-    weights = [Fraction(criterion.weight) for _, criterion in scored]
-    weighed = zip(scored, weights, strict=True)
-    score = float(sum(Fraction(row.score) * weight for (row, _), weight in weighed) / sum(weights))
+    score = weighted_mean(
+        [row.score for row, _ in scored], [criterion.weight for _, criterion in scored]
+    )
     reason = "\n".join(f"{row.id}: {row.reason}" for row in rows)
     return Verdict(score, reason, tuple(row for row, _ in scored), score)
 
@@ -167,13 +170,3 @@ def _answer_schema(criteria: Sequence[CompiledCriterion]) -> dict[str, Json]:
         for criterion in criteria
     }
     return closed_object({"grades": closed_object(grades)})
-
-
-def closed_object(properties: dict[str, Json]) -> dict[str, Json]:
-    """Return the JSON Schema of an object with exactly these properties."""
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": [*properties],
-        "additionalProperties": False,
-    }

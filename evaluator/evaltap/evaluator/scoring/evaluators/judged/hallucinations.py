@@ -11,6 +11,7 @@ from evaltap.evaluator.cases.turn import Turn
 from evaltap.evaluator.scoring.contract.judge import JudgeInvalid, JudgeRequest
 from evaltap.evaluator.scoring.contract.turn_evaluator import MissingEvidence
 from evaltap.evaluator.scoring.criteria.calls.attempts import lacking as calls_lack
+from evaltap.evaluator.scoring.evaluators.judged.answer_text import own_words
 from evaltap.evaluator.scoring.evaluators.judged.answers import read_sentence_labels
 from evaltap.evaluator.scoring.evaluators.judged.delimiters import delimited, fresh_nonce
 from evaltap.evaluator.scoring.evaluators.judged.evaluator import (
@@ -74,16 +75,28 @@ def split_request(answer: str, generation: GenerationConfig) -> JudgeRequest:
 
 
 def read_sentences(text: str, answer: str) -> list[str]:
-    """Return the sentences that a judge found; raise JudgeInvalid if one of them is not in the answer."""
-    found = [sentence.strip() for sentence in _SENTENCE.findall(text)]
+    """Return the sentences that a judge found; raise JudgeInvalid unless they are those of the answer, in order.
+
+    What they leave out is never checked, so it may be at most a tenth of the letters, such as headings.
+    """
+    found = [sentence.strip() for sentence in _SENTENCE.findall(own_words(text))]
     sentences = [sentence for sentence in found if sentence]
     if not sentences:
         raise JudgeInvalid(f"no sentences found; found {quoted(text)}")
-    whole = _SPACE.sub("", answer)
+    left_out, rest = "", _SPACE.sub("", answer)
     for sentence in sentences:
-        if _SPACE.sub("", sentence) not in whole:
-            raise JudgeInvalid(f"sentence {quoted(sentence)} is not in the answer")
+        before, match, rest = rest.partition(_SPACE.sub("", sentence))
+        if not match:
+            raise JudgeInvalid(f"sentence {quoted(sentence)} is not in the answer, or out of order")
+        left_out += before
+    left_out += rest
+    if 10 * _letters(left_out) > _letters(answer):
+        raise JudgeInvalid(f"the sentences leave out {quoted(left_out)}; expected the whole answer")
     return sentences
+
+
+def _letters(text: str) -> int:
+    return sum(map(str.isalnum, text))
 
 
 def label_request(

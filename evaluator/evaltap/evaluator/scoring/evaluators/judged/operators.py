@@ -4,13 +4,14 @@ A package provides more of them through entry points in the groups named here; a
 `Operators`.  Nothing is imported before a metric names it.
 """
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from evaltap.evaluator.scoring.contract import aggregation
 from evaltap.evaluator.scoring.contract.context import MetricScore, TurnScore
-from evaltap.evaluator.scoring.contract.named import find
+from evaltap.evaluator.scoring.contract.named import find, source_digest
 from evaltap.evaluator.scoring.evaluators.judged.answers import (
     Verdict,
     read_boolean,
@@ -19,7 +20,7 @@ from evaltap.evaluator.scoring.evaluators.judged.answers import (
     read_single_score,
 )
 from evaltap.evaluator.scoring.evaluators.judged.panel import SampleAggregator
-from evaltap.evaluator.scoring.evaluators.judged.rubric_prompt import answer_schema
+from evaltap.evaluator.scoring.evaluators.judged.rubric_prompt import answer_schema, closed_object
 from evaltap.schemas.formats.model import Json
 
 TurnAggregator = Callable[[tuple[TurnScore, ...], float], MetricScore]
@@ -101,13 +102,7 @@ class Operators:
 
 
 def _answer(required: Mapping[str, Json]) -> Mapping[str, Json]:
-    properties = {**required, "reason": {"type": "string"}}
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": [*properties],
-        "additionalProperties": False,
-    }
+    return closed_object({**required, "reason": {"type": "string"}})
 
 
 _PASSED: Final = {"passed": {"type": "boolean"}}
@@ -134,3 +129,15 @@ SAMPLE_AGGREGATORS: Final[Mapping[str, SampleAggregator]] = {
     "average": aggregation.mean_vote,
 }
 TURN_AGGREGATORS: Final[Mapping[str, TurnAggregator]] = {"average": aggregation.average}
+_OWN: Final = (*SCORERS.values(), *SAMPLE_AGGREGATORS.values(), *TURN_AGGREGATORS.values())
+
+
+def digests(*parts: Callable[..., object] | ResponseScorer) -> list[str]:
+    """Return the digests of parts that are not evaltap's own: a changed one makes old scores stale."""
+    return [source_digest(_source(one)) for one in parts if not any(one is known for known in _OWN)]
+
+
+def _source(part: Callable[..., object] | ResponseScorer) -> Callable[..., object]:
+    if isinstance(part, BuiltInScorer):
+        return part.read_with
+    return part if inspect.isroutine(part) else type(part)

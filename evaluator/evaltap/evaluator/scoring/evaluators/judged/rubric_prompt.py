@@ -173,16 +173,21 @@ def answer_schema(ids: Sequence[str], extras: RubricExtras = NO_EXTRAS) -> dict[
         properties["confidence"] = {"type": "number", "minimum": 0, "maximum": 1}
     properties["score"] = {"type": "integer", "minimum": 0, "maximum": 1}
     properties["reason"] = {"type": "string"}
-    row = {
+    count = len(ids)
+    rows = {
+        "type": "array",
+        "items": closed_object(properties),
+        "minItems": count,
+        "maxItems": count,
+    }
+    return closed_object({"rubricScores": rows})
+
+
+def closed_object(properties: dict[str, Json]) -> dict[str, Json]:
+    """Return the JSON Schema of an object with exactly these properties."""
+    return {
         "type": "object",
         "properties": properties,
         "required": [*properties],
-        "additionalProperties": False,
-    }
-    rows = {"type": "array", "items": row, "minItems": len(ids), "maxItems": len(ids)}
-    return {
-        "type": "object",
-        "properties": {"rubricScores": rows},
-        "required": ["rubricScores"],
         "additionalProperties": False,
     }
