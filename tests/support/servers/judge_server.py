@@ -34,9 +34,7 @@ class Answer:
                 "object": "chat.completion",
                 "created": 0,
                 "model": "served-model",
-                "choices": [
-                    {"index": 0, "finish_reason": self.finish_reason, "message": message}
-                ],
+                "choices": [{"index": 0, "finish_reason": self.finish_reason, "message": message}],
                 "usage": {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18},
             }
         ).encode()

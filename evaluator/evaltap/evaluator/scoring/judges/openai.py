@@ -206,7 +206,7 @@ class OpenAIJudge:
         return reply
 
     def _fault(self, choice: object, text: str) -> str:
-        """Return why an answer is not usable: it is cut off, so that its end may be missing, or has no text."""
+        """Return why an answer is not usable: it is cut off, so that its end may be missing, or empty."""
         end = str(choice.get("finish_reason")).lower() if isinstance(choice, dict) else ""
         if end in ("length", "max_tokens"):
             return "an answer cut off at its limit (raise max_tokens)"

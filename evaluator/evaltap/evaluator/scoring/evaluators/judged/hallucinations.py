@@ -75,7 +75,7 @@ def split_request(answer: str, generation: GenerationConfig) -> JudgeRequest:
 
 
 def read_sentences(text: str, answer: str) -> list[str]:
-    """Return the sentences that a judge found; raise JudgeInvalid unless they are those of the answer, in order.
+    """Return the sentences that a judge found; raise JudgeInvalid unless they are the answer's, in order.
 
     What they leave out is never checked, so it may be at most a tenth of the letters, such as headings.
     """
