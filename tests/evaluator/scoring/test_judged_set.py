@@ -10,7 +10,9 @@ from support.builders.cases import make_tool, make_turn
 from support.builders.judged_set import RUBRICS, grades, metric, score
 
 
-@pytest.mark.parametrize(("label", "value"), [("valid", 1), ("  VALID ", 1), ("invalid", 0)])
+@pytest.mark.parametrize(
+    ("label", "value"), [("valid", 1), ("  VALID ", 1), ("invalid", 0), ("perhaps", 0), ("", 0)]
+)
 def test_only_a_valid_response_scores(label: str, value: float) -> None:
     judge = ScriptedJudge(
         [f"reasoning: same day,\nsame place\nis_the_agent_response_valid: {label}"]
@@ -23,16 +25,6 @@ def test_only_a_valid_response_scores(label: str, value: float) -> None:
     assert request.answer_schema is None
     for text in ("Where is order A-100?", "done", "Delivered on Monday."):
         assert text in request.prompt
-
-
-@pytest.mark.parametrize("label", ["valid.", "<valid>", "\nvalid", "perhaps", ""])
-def test_any_other_label_is_no_verdict(label: str) -> None:
-    judge = ScriptedJudge([f"reasoning: same day\nis_the_agent_response_valid: {label}"])
-
-    outcome = score(judge, metric("llm_final_response"))
-
-    assert (outcome.status, outcome.score) == (Status.ERROR, None)
-    assert "expected valid or invalid" in outcome.reason
 
 
 @pytest.mark.parametrize(

@@ -43,11 +43,10 @@ _LABELS: Final = {
 
 
 def read_validity(text: str) -> Verdict:
-    """Read `reasoning:` and `is_the_agent_response_valid:`; the label `valid` scores 1, `invalid` 0.
+    """Read `reasoning:` and `is_the_agent_response_valid:`; only the label `valid` scores 1.
 
     The last label at the beginning of one of the judge's own lines counts.  A label `valid` after an
-    `invalid` one is rejected, because it may be a quotation, and so is any other label: tRPC-Agent-Go scores
-    it 0, also `valid.` and `valid` on the next line.
+    `invalid` one is rejected, because it may be a quotation.
     """
     lines = own_lines(text, _NOT_VALID)
     begin = next((n for n, line in enumerate(lines) if line.strip().startswith(_REASONING)), -1)
@@ -57,8 +56,6 @@ def read_validity(text: str) -> Verdict:
             f"expected the lines '{_REASONING}' and '{_VALID}'; found {quoted(text)}"
         )
     labels = [lines[n].strip()[len(_VALID) :].strip().lower() for n in places]
-    if labels[-1] not in ("valid", "invalid"):
-        raise JudgeInvalid(f"the label is {quoted(labels[-1])}; expected valid or invalid")
     score = float(labels[-1] == "valid")
     if score and any(label != "valid" for label in labels):
         raise JudgeInvalid(f"the answer says {' and then '.join(labels)}; expected one verdict")
