@@ -412,6 +412,20 @@ def test_labels_that_match_nothing_are_an_error(
     assert says in capsys.readouterr().err
 
 
+def test_two_labels_of_one_verdict_are_not_counted_as_two(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with judge_server(by_words) as server:
+        write(server.url, lambda n: {"evalId": f"c-{n}"})
+        with Path("labels.jsonl").open("a") as file:
+            name = {"metricName": "llm_rubric_response"}
+            file.write("\n" + json.dumps({"label": "pass", "evalId": "c-4", **name}))
+
+        assert main([*COMMAND, "--cases", "c.jsonl"]) == 2
+
+    assert "line 121: labels the same as line 5" in capsys.readouterr().err
+
+
 def test_without_verdicts_there_is_nothing_to_compare(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

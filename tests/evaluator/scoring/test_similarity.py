@@ -81,6 +81,7 @@ RULES: list[tuple[dict[str, Any], Any, Any, float]] = [
     ({"tolerance": 0.1}, {"n": [1, {"m": 2}]}, {"n": [1.05, {"m": 1.95}]}, 1),
     ({"paths": [{"path": "q", "match": "regex"}]}, {"q": "^b.r$"}, {"q": "bar"}, 1),
     ({"paths": [{"path": "q", "match": "regex"}]}, {"q": "^b.r$"}, {"q": "^b.r$"}, 0),
+    ({"caseFold": True, "paths": [{"path": "q", "match": "regex"}]}, {"q": "^b.r$"}, {"q": "BAR"}, 1),
     ({"paths": [{"path": "q", "match": "set"}]}, {"q": ["a", "b"]}, {"q": ["b", "a", "b"]}, 1),
     ({"paths": [{"path": "q", "match": "set"}]}, {"q": ["a", "b"]}, {"q": ["a"]}, 0),
     ({"paths": [{"path": "q", "match": "set"}]}, {"q": []}, {"q": {}}, 0),

@@ -363,7 +363,7 @@ def calibrate_metric(
 ) -> list[Calibrated]:
     """Compare the latest verdicts of a metric with the labels about it, level by level.
 
-    Raises InputError for a label of an item that was never scored, or that is in two eval sets.
+    Raises InputError for a label of an item that was never scored, is in two eval sets, or has another label.
     """
     verdicts = _Verdicts()
     query = sql(__name__, "judged_verdicts")
@@ -376,10 +376,14 @@ def calibrate_metric(
     name = metric.metric.metric_name
     mine = [label for label in labels if label.key.metric_name in ("", name)]
     by_level: dict[Level, list[tuple[Label, _Verdict]]] = defaultdict(list)
+    lines: dict[int, int] = {}
     for label in mine:
         _, invocation_id, rubric_id, *_ = label.key
-        level = _level(invocation_id, rubric_id)
-        by_level[level].append((label, _verdict(verdicts, label, name)))
+        level, verdict = _level(invocation_id, rubric_id), _verdict(verdicts, label, name)
+        first = lines.setdefault(id(verdict), label.line)
+        if first != label.line:
+            raise InputError(f"line {label.line}: labels the same as line {first}; keep one")
+        by_level[level].append((label, verdict))
     return [_calibrated(name, level, found, verdicts) for level, found in by_level.items()]
 
 

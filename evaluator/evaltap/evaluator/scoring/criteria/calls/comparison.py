@@ -74,7 +74,7 @@ class Comparison:
     def equal(self, reference: Json, actual: Json) -> bool:
         """Return whether two values are equal; raise ValueError for an invalid pattern."""
         if self.match == "regex" and isinstance(reference, str) and isinstance(actual, str):
-            return search(reference, actual)
+            return search("(?i)" * self._inherited.case_fold + reference, actual)
         if self.tolerance is not None and self.match not in ("set", "present"):
             return self._close(reference, actual, self.tolerance)
         if self.plain and type(reference) is list and type(actual) is list:
