@@ -49,6 +49,8 @@ def test_what_is_asked_expected_and_called_comes_back(source: Path, form: str) -
     if form != "deepeval":  # a row for each turn
         wanted |= {f"c/{n}": [turn] for n, turn in enumerate(wanted.pop("c"), start=1)}
     assert found == wanted
+    sessions = {case["evalId"]: case["sessionInput"] for case in read_set(back).cases}
+    assert sessions["a/ü 1"] == {"appName": "shop", "userId": "dataset", "state": {"tier": "gold"}}
 
 
 @pytest.mark.parametrize("form", READ_BACK)
