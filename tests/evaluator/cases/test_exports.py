@@ -414,6 +414,18 @@ def test_a_session_of_two_applications_has_an_id_for_each(folder: Path, form: st
     assert len(set(re.findall(r'"(?:eval_|)id": ?"([^"]{3,})"', text)) - {"call-1"}) == 2
 
 
+@pytest.mark.parametrize("form", ["trpc", "adk"])
+def test_an_exported_set_keeps_its_name_and_description(tmp_path: Path, form: str) -> None:
+    said = {"name": "Golden cases", "description": "For releases", "owner": "ann"}
+    source = tmp_path / "golden.evalset.json"
+    source.write_text(json.dumps({"evalSetId": "s", **said, "evalCases": []}))
+
+    made = json.loads(exported(source, form, "out.json", "--id", "other").read_text())
+
+    assert {key: made[key] for key in said} == said
+    assert made["eval_set_id" if form == "adk" else "evalSetId"] == "other"
+
+
 def test_what_was_not_recorded_is_not_expected(folder: Path) -> None:
     marks = {"tools": "missing", "finalResponse": "redacted", "sessionId": "synthesized"}
     case = make_case("s", [make_turn(tools=[], capture=marks)])
