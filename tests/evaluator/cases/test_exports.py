@@ -476,6 +476,18 @@ def test_a_case_that_landed_in_several_versions_has_an_id_for_each(
     assert re.findall(r'"eval_?[iI]d": ?"([^"]*)"', text) == ids
 
 
+def test_repeats_of_two_versions_stay_repeats_of_one_case(tmp_path: Path) -> None:
+    asked = [
+        Asked("Where is it?", session="s", source={"version": version, "run": run})
+        for version in "12"
+        for run in "ab"
+    ]
+
+    text = exported(landed(tmp_path, asked, metrics=[]), "jsonl", "out").read_text()
+
+    assert [json.loads(line)["evalId"] for line in text.splitlines()] == ["s"] * 4
+
+
 def test_fmt_says_the_same_of_what_adk_lacks(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

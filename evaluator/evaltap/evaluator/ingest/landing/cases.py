@@ -192,7 +192,9 @@ _REPEATED: Final = """
 SELECT DISTINCT eval_id FROM (
   FROM latest_cases SELECT eval_id GROUP BY eval_id, {apart} HAVING count(*) > 1)
 """
-_APART: Final = "app_name, case_json->>'$.evalSetId', case_json->>'$.source.run'"
+# Files tell a version from others only within a run (`case_identity`).
+_APART: Final = """app_name, case_json->>'$.evalSetId', case_json->>'$.source.run',
+  if(case_json->>'$.source.run' <> '', case_json->>'$.source.version', '')"""
 
 
 def repeated_ids(store: StoreReader, *, runs_apart: bool) -> frozenset[str]:
