@@ -179,8 +179,13 @@ def with_turns(
 
 
 def _written(case: CaseData) -> CaseData:
-    """Return a landed case in the form of files, where a turn without a reference is marked as such."""
+    """Return a landed case in the form of files, where a turn without a reference is marked as such.
+
+    An empty `source` does the same for a case without any.
+    """
     if expected := case.get("conversation"):
+        if not case["source"]:
+            del case["source"]
         case["conversation"] = [
             nothing_expected(turn) if reference is None else reference
             for turn, reference in zip(case["actualConversation"], expected, strict=True)
