@@ -49,6 +49,8 @@ def test_what_is_asked_expected_and_called_comes_back(source: Path, form: str) -
     if form != "deepeval":  # a row for each turn
         wanted |= {f"c/{n}": [turn] for n, turn in enumerate(wanted.pop("c"), start=1)}
     assert found == wanted
+    sessions = {case["evalId"]: case["sessionInput"] for case in read_set(back).cases}
+    assert sessions["a/ü 1"] == {"appName": "shop", "userId": "dataset", "state": {"tier": "gold"}}
 
 
 @pytest.mark.parametrize("form", READ_BACK)
@@ -412,6 +414,18 @@ def test_a_session_of_two_applications_has_an_id_for_each(folder: Path, form: st
     assert len(set(re.findall(r'"(?:eval_|)id": ?"([^"]{3,})"', text)) - {"call-1"}) == 2
 
 
+@pytest.mark.parametrize("form", ["trpc", "adk"])
+def test_an_exported_set_keeps_its_name_and_description(tmp_path: Path, form: str) -> None:
+    said = {"name": "Golden cases", "description": "For releases", "owner": "ann"}
+    source = tmp_path / "golden.evalset.json"
+    source.write_text(json.dumps({"evalSetId": "s", **said, "evalCases": []}))
+
+    made = json.loads(exported(source, form, "out.json", "--id", "other").read_text())
+
+    assert {key: made[key] for key in said} == said
+    assert made["eval_set_id" if form == "adk" else "evalSetId"] == "other"
+
+
 def test_what_was_not_recorded_is_not_expected(folder: Path) -> None:
     marks = {"tools": "missing", "finalResponse": "redacted", "sessionId": "synthesized"}
     case = make_case("s", [make_turn(tools=[], capture=marks)])
@@ -460,6 +474,18 @@ def test_a_case_that_landed_in_several_versions_has_an_id_for_each(
     text = exported(database, form, "out").read_text()
 
     assert re.findall(r'"eval_?[iI]d": ?"([^"]*)"', text) == ids
+
+
+def test_repeats_of_two_versions_stay_repeats_of_one_case(tmp_path: Path) -> None:
+    asked = [
+        Asked("Where is it?", session="s", source={"version": version, "run": run})
+        for version in "12"
+        for run in "ab"
+    ]
+
+    text = exported(landed(tmp_path, asked, metrics=[]), "jsonl", "out").read_text()
+
+    assert [json.loads(line)["evalId"] for line in text.splitlines()] == ["s"] * 4
 
 
 def test_fmt_says_the_same_of_what_adk_lacks(

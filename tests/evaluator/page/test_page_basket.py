@@ -12,10 +12,12 @@ import pytest
 from evaltap.cli.main import main
 from evaltap.evaluator.cases.evalsets.files import read_set
 from evaltap.evaluator.curation.review.queue import decisions
+from evaltap.evaluator.page.exporting import exported_cases
 from evaltap.evaluator.page.request import key_text
 from evaltap.evaluator.store.database import Store
 from support.servers.page_server import SAME, Answer, Served, served
 from support.worlds.page_store import GENEROUS, support_cases, support_store
+from support.worlds.shop import Asked, landed
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -175,6 +177,26 @@ def test_other_tools_get_their_own_forms(page: Served, form: str) -> None:
     answer = exported(page, **{"as": "recorded", "format": form})
     assert answer.status == 200
     assert b"get_order" in answer.body
+
+
+def test_json_lines_name_their_set(page: Served) -> None:
+    pick(page, *KEYS)
+    answer = exported(page, **{"as": "inputs", "format": "jsonl", "name": "mine"})
+    assert {json.loads(line)["evalSetId"] for line in answer.body.splitlines()} == {"mine"}
+
+
+@pytest.mark.parametrize(("form", "ids"), [("trpc", ["s", "s"]), ("langfuse", ["s@1", "s@2"])])
+def test_repeats_have_an_id_each_where_a_form_cannot_tell_them_apart(
+    tmp_path: Path, form: str, ids: list[str]
+) -> None:
+    runs = [Asked("Where is it?", session="s", source={"run": run}) for run in "12"]
+    with Store(landed(tmp_path, runs, metrics=[])) as store:
+        keys = [
+            tuple(row) for row in store.rows("SELECT app_name, eval_set_id, eval_id FROM cases")
+        ]
+        made = exported_cases(store, keys, "recorded", dict, form)
+
+    assert [case["evalId"] for case in made.cases] == ids
 
 
 def test_a_form_of_several_files_comes_as_an_archive(page: Served) -> None:

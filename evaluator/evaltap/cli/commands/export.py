@@ -1,7 +1,7 @@
 """`evaltap set export`: write landed cases, or an eval set, in the format of another tool."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 
 from evaltap.cli.messages import print_outcome, say
@@ -24,6 +24,7 @@ from evaltap.evaluator.store.file_type import is_store
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.documents import eval_set_name, is_lines_name, write_bytes
 from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.formats.model import Json
 from evaltap.schemas.text import counted
 
 
@@ -53,7 +54,7 @@ def run(options: ExportOptions) -> int:
     if form == "jsonl":  # its cases name their set themselves
         named = {"evalSetId": options.id or found.eval_set_id}
         return _export(options, [case | named for case in found.cases], "")
-    return _export(options, found.cases, found.eval_set_id)
+    return _export(options, found.cases, found.eval_set_id, found.fields)
 
 
 def _expecting(cases: Iterable[CaseData], *, keeps_actual: bool) -> Iterator[CaseData]:
@@ -76,11 +77,16 @@ def _form(options: ExportOptions) -> str:
     return options.format or ("jsonl" if is_lines_name(options.out) else "trpc")
 
 
-def _export(options: ExportOptions, cases: Sequence[CaseData], set_id: str) -> int:
+def _export(
+    options: ExportOptions,
+    cases: Sequence[CaseData],
+    set_id: str,
+    fields: Mapping[str, Json] | None = None,
+) -> int:
     name = options.id or set_id or eval_set_name(options.out)
     if _form(options) in FORMS:
         cases = _with_turns(cases)
-    made = files_of(_form(options), cases, name, with_actual=options.with_actual)
+    made = files_of(_form(options), cases, name, with_actual=options.with_actual, fields=fields)
     files = {Path(f"{options.out}{ending}"): content for ending, content in made.items()}
     if options.check:
         stale = [

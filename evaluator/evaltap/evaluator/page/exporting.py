@@ -63,13 +63,14 @@ def exported_cases(
     keys: Sequence[CaseKey],
     content: str,
     redact: Callable[[CaseData], CaseData],
+    form: str = "trpc",
 ) -> ExportedCases:
     """Return the cases created from the picked ones."""
     if not keys:
         return ExportedCases(())
     with restricted(reader, Choice(), keys):
         if content == "recorded":
-            repeated = repeated_ids(reader, runs_apart=True)
+            repeated = repeated_ids(reader, runs_apart=form in ("jsonl", "trpc"))
             return ExportedCases(list(with_own_ids(landed_cases(reader), repeated)))
         recipe = _recipe(content)
         found = curate(reader, recipe, Means(redact=redact, reviewed=decisions(reader)))
@@ -95,7 +96,10 @@ def download(made: ExportedCases, wanted: ExportRequest) -> Download:
     if wanted.form == "trpc" and wanted.content != "recorded":
         content = set_bytes(wanted.name, made.cases)
         return Download(wanted.name + ENDINGS["trpc"], content, "application/json")
-    files = files_of(wanted.form, made.cases, wanted.name)
+    cases = made.cases
+    if wanted.form == "jsonl" and wanted.content != "recorded":
+        cases = [case | {"evalSetId": wanted.name} for case in cases]
+    files = files_of(wanted.form, cases, wanted.name)
     if set(files) == {""}:
         return Download(wanted.name + ENDINGS[wanted.form], files[""])
     packed = io.BytesIO()

@@ -10,7 +10,7 @@ import orjson
 
 from evaltap.evaluator.cases.datasets.conversations import fields_of, read_turns, spoken
 from evaltap.evaluator.cases.datasets.inspect_logs import RUN, TELEMETRY
-from evaltap.evaluator.cases.datasets.shapes import unwrapped
+from evaltap.evaluator.cases.datasets.shapes import OURS, unwrapped
 from evaltap.evaluator.cases.identity import BadLine
 from evaltap.schemas.errors import FormatError, InputError
 from evaltap.schemas.files import canonical
@@ -162,12 +162,15 @@ def row_case(
         case["source"] = {}  # a row that expects nothing has no reference, rather than an empty one
     if (telemetry := row.get(TELEMETRY)) is not None and recorded:
         _end(recorded[-1], telemetry, whole=len(recorded) == 1)
-    used = {TELEMETRY, *(columns.column(name, row) for name in fields)}
+    used = {OURS, TELEMETRY, *(columns.column(name, row) for name in fields)}
     state = {
         key: reader.plain(_listed(key, value), key)
         for key, value in row.items()
         if key not in used and value is not None
     }
+    ours = row.get(OURS) or {}
+    state |= reader.plain(ours.get("state") or {}, OURS)
+    app_name = app_name or ours.get("appName") or ""
     case["sessionInput"] = {"appName": app_name, "userId": "dataset", "state": state}
     return case_data(case, path=path, place=place)
 

@@ -17,17 +17,27 @@ from evaltap.schemas.formats.model import Json
 
 Row = Mapping[str, Json]
 
+OURS: Final = "evaltap"
+_HOLDERS: Final = ("metadata", "additional_metadata")
+"""The columns of other tools' rows that hold what evaltap wrote; the second is DeepEval's."""
 _COMMAND: Final = re.compile(r"```\w*\n(.*?)\n?```", re.DOTALL)
 _HUGGING_FACE: Final = {"id", "input", "messages", "expected_tools", "tools_called", "metadata"}
 """Columns of the folders that `evaltap set export --format huggingface` writes."""
 
 
 def unwrapped(row: Row) -> Row:
-    """Return a row with its parts as columns; rows of unknown shape are returned unchanged."""
-    for shape in _SHAPES:
-        if (found := shape(row)) is not None:
-            return found
-    return row
+    """Return a row with its parts as columns; rows of unknown shape are returned unchanged.
+
+    What `evaltap set export` wrote beside them is in the column OURS.
+    """
+    flat = next((found for shape in _SHAPES if (found := shape(row)) is not None), row)
+    item = row.get("item")
+    ours = _ours(item if isinstance(item, Mapping) else row)
+    return (
+        flat
+        if ours is None
+        else {key: flat[key] for key in flat if key not in _HOLDERS} | {OURS: ours}
+    )
 
 
 def is_trajectory(data: Mapping[str, Json]) -> bool:
@@ -149,7 +159,6 @@ def _openai(row: Row) -> Row | None:
     flat = dict(item)
     if _ours(item) is not None:
         flat["expected_tools"] = flat.pop("tools", None)
-        del flat["metadata"]
     for column, name in (("actual_output", "output_text"), ("tools_called", "output_tools")):
         if isinstance(sample, Mapping) and sample.get(name) is not None:
             flat[column] = sample[name]
@@ -162,7 +171,7 @@ def _langsmith(row: Row) -> Row | None:
     if not isinstance(inputs, Mapping) or not isinstance(inputs.get("messages"), list):
         return None
     flat = {"id": _id(row), "input": inputs["messages"], "inputs": _rest(inputs, "messages")}
-    flat["metadata"] = _metadata(row)
+    flat["metadata"] = row.get("metadata")
     answers = outputs.get("messages") if isinstance(outputs, Mapping) else None
     if isinstance(answers, list) and answers and all(isinstance(one, Mapping) for one in answers):
         said = answers[-1].get("content")
@@ -185,7 +194,7 @@ def _langfuse(row: Row) -> Row | None:
     if "datasetName" not in row or not isinstance(asked, list):
         return None
     flat: dict[str, Json] = {"id": _id(row), "input": asked, "expectedOutput": expected}
-    flat |= {"inputs": _rest(given, "messages"), "metadata": _metadata(row)}
+    flat |= {"inputs": _rest(given, "messages"), "metadata": row.get("metadata")}
     if isinstance(expected, Mapping) and "content" in expected:
         flat["outputs"] = _rest(expected, "content", "tools")
         flat["expectedOutput"] = expected["content"]
@@ -208,11 +217,6 @@ def _rest(given: Json, *known: str) -> Json:
     return {key: given[key] for key in given if key not in known} or None
 
 
-def _metadata(row: Row) -> Json:
-    """Return the metadata of a row; None of one that `evaltap set export` wrote."""
-    return row.get("metadata") if _ours(row) is None else None
-
-
 def _id(row: Row) -> Json:
     """Return evaltap's id from the metadata, or otherwise the tool's id."""
     ours = _ours(row)
@@ -224,7 +228,7 @@ def _id(row: Row) -> Json:
 
 def _ours(row: Row) -> Row | None:
     """Return evaltap's metadata of a row that `evaltap set export` wrote; None for other rows."""
-    metadata = row.get("metadata")
+    metadata = next((row[name] for name in _HOLDERS if row.get(name)), None)
     if isinstance(metadata, str) and metadata.startswith("{"):
         metadata = orjson.loads(metadata)
     ours = metadata.get("evaltap") if isinstance(metadata, Mapping) else None

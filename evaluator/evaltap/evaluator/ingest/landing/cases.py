@@ -179,8 +179,13 @@ def with_turns(
 
 
 def _written(case: CaseData) -> CaseData:
-    """Return a landed case in the form of files, where a turn without a reference is marked as such."""
+    """Return a landed case in the form of files, where a turn without a reference is marked as such.
+
+    An empty `source` does the same for a case without any.
+    """
     if expected := case.get("conversation"):
+        if not case["source"]:
+            del case["source"]
         case["conversation"] = [
             nothing_expected(turn) if reference is None else reference
             for turn, reference in zip(case["actualConversation"], expected, strict=True)
@@ -192,7 +197,9 @@ _REPEATED: Final = """
 SELECT DISTINCT eval_id FROM (
   FROM latest_cases SELECT eval_id GROUP BY eval_id, {apart} HAVING count(*) > 1)
 """
-_APART: Final = "app_name, case_json->>'$.evalSetId', case_json->>'$.source.run'"
+# Files tell a version from others only within a run (`case_identity`).
+_APART: Final = """app_name, case_json->>'$.evalSetId', case_json->>'$.source.run',
+  if(case_json->>'$.source.run' <> '', case_json->>'$.source.version', '')"""
 
 
 def repeated_ids(store: StoreReader, *, runs_apart: bool) -> frozenset[str]:

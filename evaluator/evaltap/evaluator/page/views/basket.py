@@ -174,7 +174,7 @@ def export(writer: CursorWriter, request: PageRequest) -> Download:
     wanted = export_request(request["as"], request["format"], request["name"])
     keys = _basket(writer, request)
     with writer.snapshot():
-        made = exported_cases(writer, keys, wanted.content, request.redact)
+        made = exported_cases(writer, keys, wanted.content, request.redact, wanted.form)
     if not made.cases:
         raise InputError(_nothing(made.left_out))
     file = download(made, wanted)

@@ -9,6 +9,7 @@ from evaltap.schemas.files import adk, canonical
 from evaltap.schemas.files.run_error import with_run_errors
 from evaltap.schemas.files.validation import parse
 from evaltap.schemas.formats.case import CaseData, EvalCase, EvalSet
+from evaltap.schemas.formats.model import Json
 
 ENDINGS: Final[Mapping[str, str]] = {
     "trpc": ".evalset.json",
@@ -26,15 +27,21 @@ ENDINGS: Final[Mapping[str, str]] = {
 
 
 def files_of(
-    form: str, cases: Sequence[CaseData], name: str, *, with_actual: bool = False
+    form: str,
+    cases: Sequence[CaseData],
+    name: str,
+    *,
+    with_actual: bool = False,
+    fields: Mapping[str, Json] | None = None,
 ) -> Files:
-    """Return cases in a format; `name` is the id of the set."""
+    """Return cases in a format; `name` is the id of the set, `fields` are those that it has besides cases."""
     if form in FORMS:
         return FORMS[form](cases, name, with_actual=with_actual)
     if form == "jsonl":
         return {"": json_lines(list(cases))}
     shown: Iterable[CaseData] = map(with_run_errors, cases) if form == "trpc" else cases
     models = [parse(EvalCase, case, place=f"case {case['evalId']!r:.40}") for case in shown]
-    eval_set = EvalSet(eval_set_id=name, name=name, eval_cases=models)
+    about = parse(EvalSet, {"name": name, **(fields or {}), "evalSetId": name})
+    eval_set = about.model_copy(update={"eval_cases": models})
     data = adk.to_adk(eval_set) if form == "adk" else eval_set.model_dump(by_alias=True)
     return {"": canonical.dumps(data)}
