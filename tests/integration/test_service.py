@@ -24,6 +24,8 @@ from evaltap.evaluator.pipeline.live.figures import figures
 from evaltap.evaluator.pipeline.live.running import Running, Systemd
 from evaltap.evaluator.pipeline.live.service import serving
 from evaltap.evaluator.pipeline.live.status import STUCK_SECONDS, LiveStatus
+from evaltap.evaluator.pipeline.maintenance.lag import oldest_unscored
+from evaltap.evaluator.pipeline.maintenance.why import why
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.formats.monitor import MonitorFile
 from support.builders.cases import RESPONSE, make_case, make_records, make_turn, write_log
@@ -346,6 +348,30 @@ def test_figures_say_what_is_left_of_a_budget_and_how_near_an_alarm_is() -> None
     assert costs == {"helpful": 4.5, "other": 4}, "a cost that is not known is not 0"
     assert found["evaltap_watch_evidence_ratio"] == {("helpful",): 0.25}
     assert found["evaltap_turns_missing"] == {(): 3}
+
+
+def test_nothing_waits_for_metrics_that_were_taken_back(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = runner(capsys)
+    for number, threshold in enumerate((1, 0.5, 1)):
+        case = make_case(f"case-{number}", conversation=[make_turn()])
+        write_log(Path("r.log.db"), make_records([case], first_seq=number + 1))
+        Path("m.json").write_text(json.dumps([{**RESPONSE, "threshold": threshold}]))
+        run(
+            "consume",
+            "--log",
+            "r.log.db",
+            "--db",
+            "r.duckdb",
+            "--metrics",
+            "m.json",
+            "--until-idle",
+        )
+
+    with Store("r.duckdb") as store:
+        assert oldest_unscored(store).cases == 0
+        assert why(store, "case-2").complete
 
 
 @pytest.mark.slow

@@ -28,11 +28,15 @@ def oldest_unscored(store: StoreReader) -> Lag:
     return Lag(*store.rows(_WAITING)[0])
 
 
-# Turns that rules have excluded do not wait.
+# Turns that rules have excluded do not wait.  A consumer that returns to earlier metrics continues their run.
 _WAITING: Final = """
-WITH wanted AS (
+WITH used AS (SELECT run_id, max(scored_at) AS used_at FROM scores GROUP BY run_id),
+wanted AS (
   SELECT metric_digest FROM run_metrics
-  WHERE run_id = (SELECT run_id FROM runs WHERE kind = 'live' ORDER BY started_at DESC LIMIT 1)
+  WHERE run_id = (
+    SELECT run_id FROM runs LEFT JOIN used USING (run_id)
+    WHERE kind = 'live' ORDER BY greatest(started_at, used_at) DESC LIMIT 1
+  )
 ),
 decided AS (
   SELECT app_name, eval_set_id, eval_id, metric_digest

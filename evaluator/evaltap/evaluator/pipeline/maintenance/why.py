@@ -166,13 +166,16 @@ WHERE decision <> 'score'
 GROUP BY ALL
 """
 
-# The latest version of each metric that was applied here, and the score of each case's latest revision.
+# The version of each metric that was applied here last, and the score of each case's latest revision.
 _STATUSES = f"""
 WITH {_CHOSEN},
+used AS (SELECT run_id, max(scored_at) AS used_at FROM scores GROUP BY run_id),
 metrics AS (
   SELECT m.metric_name, m.metric_digest
-  FROM run_metrics m JOIN runs r USING (run_id)
-  QUALIFY row_number() OVER (PARTITION BY m.metric_name ORDER BY r.started_at DESC) = 1
+  FROM run_metrics m JOIN runs r USING (run_id) LEFT JOIN used USING (run_id)
+  QUALIFY row_number() OVER (
+    PARTITION BY m.metric_name ORDER BY greatest(r.started_at, used_at) DESC
+  ) = 1
 ),
 scored AS MATERIALIZED (
   SELECT app_name, eval_set_id, eval_id, metric_digest, revision, status, reason, scored_at
@@ -252,7 +255,8 @@ def _on_log(log: LogLocation, case: str, store: StoreReader) -> str:
     of_topic = f" of {partition.topic} {partition.number}" if isinstance(log, KafkaLocation) else ""
     is_passed = offset < stored_offsets(store).get(partition, 0)
     return f"{log} has it at offset {offset}{of_topic}; " + (
-        f"{store.path} has read past it: it began after it (--from now), or the case was deleted since"
+        f"{store.path} has read past it: it is a dead letter, was deleted since, or is from before"
+        " the store's start (--from now)"
         if is_passed
         else "land it with evaltap consume"
     )
