@@ -136,6 +136,25 @@ def test_a_merge_keeps_what_ours_says_of_the_set_and_says_whose_case_it_kept(
     assert merged == said
 
 
+def test_a_merge_driver_gets_files_without_an_ending(folder: Path) -> None:
+    sides = {
+        "base": [one_case("a")],
+        "ours": [one_case("a"), one_case("b")],
+        "theirs": [one_case("a", "new")],
+    }
+    for name, cases in sides.items():
+        Path(f".merge_file_{name}").write_bytes(set_bytes("s", cases))
+    ours, theirs, base = (f".merge_file_{name}" for name in ("ours", "theirs", "base"))
+
+    assert main(["set", "merge", ours, theirs, "--base", base, "--out", ours]) == 0
+
+    assert Path(ours).read_bytes() == set_bytes("s", [one_case("a", "new"), one_case("b")])
+    Path(base).write_bytes(b"")
+    Path(ours).write_bytes(set_bytes("s", [one_case("c")]))
+    assert main(["set", "merge", ours, theirs, "--base", base, "--out", ours]) == 0
+    assert Path(ours).read_bytes() == set_bytes("s", [one_case("a", "new"), one_case("c")])
+
+
 def test_a_merge_of_a_set_with_itself_is_that_set(tmp_path: Path) -> None:
     path = tmp_path / "s.evalset.json"
     path.write_bytes(set_bytes("s", [one_case("b"), one_case("a")]))

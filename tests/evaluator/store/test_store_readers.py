@@ -21,7 +21,7 @@ from evaltap.evaluator.store.errors import (
 )
 from evaltap.evaluator.store.file_type import is_database
 from evaltap.evaluator.store.readers import Readers
-from evaltap.evaluator.store.shards import ShardedStore
+from evaltap.evaluator.store.shards import ShardedStore, shards_sql
 
 COUNT = "SELECT count(*) FROM meta"
 ENDLESS = "SELECT sum(random()) FROM range(100_000_000_000)"
@@ -342,3 +342,13 @@ def test_rows_of_people_are_written_beside_the_stores_transaction(store: Store) 
 
     assert store.rows("SELECT name FROM outbox") == [("page",)]
     assert store.rows("SELECT value FROM meta WHERE key = 'step'") == [("1",)]
+
+
+def test_a_file_that_is_named_twice_is_refused_since_its_rows_would_count_twice(
+    folder: Path,
+) -> None:
+    Store(folder / "a.duckdb").close()
+
+    assert shards_sql([Path("a.duckdb")])
+    with pytest.raises(StoreError, match="a file is named twice"):
+        shards_sql([Path("a.duckdb"), folder / "a.duckdb"])

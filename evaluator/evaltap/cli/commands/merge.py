@@ -4,15 +4,20 @@ from evaltap.cli.messages import print_json, say
 from evaltap.cli.options.set import MergeOptions
 from evaltap.evaluator.cases.evalsets.difference import merge
 from evaltap.evaluator.cases.evalsets.files import read_set, write_set
-from evaltap.schemas.files.documents import check_set_name
+from evaltap.schemas.files.documents import check_set_name, read_bytes
 from evaltap.schemas.text import counted
 
 
 def run(options: MergeOptions) -> int:
     """Merge the sets and write the result."""
-    check_set_name(options.out)
+    if (
+        options.out.suffix or options.out != options.ours
+    ):  # git names a driver's files `.merge_file_x`
+        check_set_name(options.out)
     ours, theirs = read_set(options.ours), read_set(options.theirs)
-    base = read_set(options.base).cases if options.base else None
+    # Of a file that both sides added, git's ancestor is an empty file.
+    has_base = options.base is not None and read_bytes(options.base).strip()
+    base = read_set(options.base).cases if options.base and has_base else None
     merged = merge(ours.cases, theirs.cases, base)
     write_set(options.out, ours, merged.cases)
     if options.json:

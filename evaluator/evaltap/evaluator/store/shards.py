@@ -90,6 +90,11 @@ def _checked(paths: Sequence[Path]) -> list[str]:
     """Return the tables of the files; raise StoreError for files that are not shards of one log."""
     tables = layout().tables
     holders: dict[Place, Path] = {}
+    if len({path.resolve() for path in paths}) < len(paths):
+        raise StoreError(
+            f"{', '.join(map(str, paths))}: a file is named twice, so its rows would count twice; name"
+            " each once"
+        )
     for path in paths:
         for place in _places(path):
             other = holders.setdefault(place, path)
