@@ -176,7 +176,7 @@ def test_tasks_work_while_many_cases_are_scored(
                 """Prepare nothing."""
 
             def step(self, changed: ChangedCases | None) -> bool:
-                seen.extend(store.column("SELECT count(*) FROM scores"))
+                seen.append(store.rows("SELECT count(*) FROM scores")[0][0])
                 if seen[-1] == 6:
                     consumer.stop()
                 return False
