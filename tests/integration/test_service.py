@@ -289,6 +289,7 @@ def test_figures_are_of_stored_rows_and_the_estimates_own(
     assert found["evaltap_cases_unscored"].samples[()] == 0
 
 
+@pytest.mark.slow
 def test_no_counter_falls_when_a_turn_is_revised(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -350,6 +351,7 @@ def test_figures_say_what_is_left_of_a_budget_and_how_near_an_alarm_is() -> None
     assert found["evaltap_turns_missing"] == {(): 3}
 
 
+@pytest.mark.slow
 def test_nothing_waits_for_metrics_that_were_taken_back(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

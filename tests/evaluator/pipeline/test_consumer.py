@@ -1,15 +1,18 @@
 """Consuming: landed cases are scored once, and a restart resumes from the state of the store."""
 
+import itertools
 import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import pytest
 
+from evaltap.evaluator.cases.identity import ChangedCases
 from evaltap.evaluator.cases.references import References
 from evaltap.evaluator.ingest.landing.lander import Lander
 from evaltap.evaluator.ingest.sources.base import Partition, SourceBatch, SourceRecord
@@ -156,6 +159,41 @@ def test_new_records_land_while_a_backlog_is_scored(
         assert any(landed == 1 and scored < 6 for landed, scored in seen)
         assert seen[-1] == (1, 7)
         assert store.rows("SELECT count(*), count(DISTINCT eval_id) FROM scores") == [(7, 7)]
+
+
+def test_tasks_work_while_many_cases_are_scored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("evaltap.evaluator.scoring.batch.BATCH_SECONDS", 0.0)
+    path = write_log(tmp_path / "log.db", make_records([make_case(f"s-{n}") for n in range(6)]))
+    seconds, seen = itertools.count(), list[int]()
+    with Store(":memory:") as store, closing(LocalLogSource(path)) as source:
+
+        class Task:
+            idle = True
+
+            def begin(self) -> None:
+                """Prepare nothing."""
+
+            def step(self, changed: ChangedCases | None) -> bool:
+                seen.append(store.rows("SELECT count(*) FROM scores")[0][0])
+                if seen[-1] == 6:
+                    consumer.stop()
+                return False
+
+            def close(self) -> None:
+                """Close nothing."""
+
+        consumer = Consumer(
+            source,
+            store,
+            scorer=PendingScorer(store, scorer()),
+            tasks=[Task()],
+            clock=lambda: float(next(seconds)),
+        )
+        consumer.run(until_idle=False, report=lambda _: None)
+
+    assert {1, 2, 3, 4, 5} & {*seen}
 
 
 def test_a_session_that_goes_on_during_a_backlog_is_scored_once(

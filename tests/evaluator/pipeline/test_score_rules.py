@@ -172,6 +172,7 @@ def test_a_session_that_goes_on_keeps_its_draws(evaltap: Evaltap, judge: JudgeSe
     assert len(judge.requests) == len(found)
 
 
+@pytest.mark.slow
 def test_a_turn_keeps_its_draw_when_a_rule_with_another_unit_takes_over(evaltap: Evaltap) -> None:
     Path("m.json").write_text(json.dumps(METRICS[:1]))
     source = random.Random(3)
@@ -321,6 +322,7 @@ def test_a_budget_that_is_spent_leaves_turns_uncovered_and_says_so(
     assert len(judge.requests) == before
 
 
+@pytest.mark.slow
 def test_a_budget_counts_each_turn_once_while_its_session_goes_on(judge: JudgeServer) -> None:
     metrics = [EvalMetric.model_validate(one) for one in METRICS]
     limited = ScoreRule.model_validate(
@@ -362,6 +364,7 @@ def test_a_budget_in_usd_needs_prices(evaltap: Evaltap, judge: JudgeServer) -> N
     assert consume(evaltap, rule(1.0, metrics=["said"], budget={"usdPerDay": 5}))[0] == 0
 
 
+@pytest.mark.slow
 def test_an_hour_is_planned_by_the_turns_that_the_rule_decides_on(
     evaltap: Evaltap, judge: JudgeServer
 ) -> None:

@@ -27,6 +27,9 @@ from evaltap.evaluator.store.database import LANDING_MEMORY
 from evaltap.evaluator.store.opening import ROWS_PER_GROUP
 from evaltap.evaluator.store.turn_sizes import size_of_latest_turns
 
+TASKS_EVERY_SECONDS: Final = 1.0
+"""How often tasks work while cases are scored."""
+
 
 @dataclass(frozen=True, slots=True)
 class ConsumerLimits:
@@ -188,6 +191,7 @@ class Consumer:
         )
         self._memory = LandingMemory(store)
         self._landed_since_opening = 0
+        self._stepped_at = clock()
         self._stopped = False
         self._finishing = threading.Event()
         self.ends = False
@@ -248,9 +252,18 @@ class Consumer:
                 self._store.append("meta", [(began_now(one), "1") for one in new])
         return {**offsets, **passed}
 
+    def _works_while_scoring(self) -> bool:
+        """Let the tasks work, as a judge may take minutes; return whether `stop` was called."""
+        if (now := self._clock()) - self._stepped_at >= TASKS_EVERY_SECONDS:
+            self._stepped_at = now
+            for task in self._tasks:
+                task.step({})
+        return self._is_stopped()
+
     def _loop(self, *, until_idle: bool, report: Callable[[Consumed], None]) -> None:
         limits = self._limits
         schedule = Schedule(limits, self._clock, until_idle=until_idle)
+        stopped = self._is_stopped if until_idle else self._works_while_scoring
         busy, waits = self._score_backlog(report), False
         while not self._is_stopped():
             if self._finishing.is_set():
@@ -265,7 +278,7 @@ class Consumer:
             due = schedule.is_due(len(batch.records), at_end=at_end, full=self._is_full())
             changed = self._lander.take_changed() if due else None
             if changed is not None:
-                self._score(changed)
+                self._score(changed, stopped)
                 schedule.scored()
                 report(self.consumed)
             busy = any([self._score_backlog(report), *(task.step(changed) for task in self._tasks)])
@@ -310,11 +323,11 @@ class Consumer:
         report(self.consumed)
         return True
 
-    def _score(self, changed: ChangedCases) -> None:
+    def _score(self, changed: ChangedCases, stopped: Callable[[], bool]) -> None:
         recent = {} if self._recent is None else self._recent.take()
         if self._scorer is not None:
             _, cases = self._scorer.score(
-                "live", self._log, changed=changed, recent=recent, stopped=self._is_stopped
+                "live", self._log, changed=changed, recent=recent, stopped=stopped
             )
             self.consumed.cases_scored += cases
 
