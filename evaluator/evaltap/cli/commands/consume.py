@@ -144,7 +144,7 @@ def _consume_once(
             return _consume(options, None, None, service, page, ending)
         scorer = case_scorer(options.command, options.metrics, options.scoring, judges).scorer
         check_prices(read_monitor(options.monitor, scorer), options.monitor, scorer, judges)
-        # Not required: landed cases are stored, and scored once the judges answer.
+        # Not required: landed cases are stored, and `score --retry` repeats what no judge answered.
         judges.check_reachable(scorer.metrics, required=False)
         with WATCH.exit_when_stuck(), _engine(options, scorer, judges) as engine:
             return _consume(options, scorer, engine, service, page, ending)
