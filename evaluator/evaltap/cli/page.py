@@ -109,8 +109,8 @@ class LivePage:
         if found is None or not (self._insecure_http or is_loopback(found[0])):
             raise InputError(
                 f"--ui {text}: expected an address of this machine, e.g. {ADDRESS}; for other machines,"
-                " use `evaltap ui --host`, a proxy on this machine, or on a network that you trust `evaltap consume"
-                " --insecure-http`"
+                " use `evaltap ui --host`, a proxy on this machine, or on a network that you trust"
+                " `evaltap consume --insecure-http`"
             )
         return found
 
