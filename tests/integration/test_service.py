@@ -352,25 +352,21 @@ def test_figures_say_what_is_left_of_a_budget_and_how_near_an_alarm_is() -> None
 
 
 @pytest.mark.slow
-def test_nothing_waits_for_metrics_that_were_taken_back(
+def test_nothing_waits_for_metrics_that_were_taken_back_and_the_report_says_what_it_mixes(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = runner(capsys)
+    consume = ("consume", "--log", "r.log.db", "--db", "r.duckdb", "--metrics", "m.json")
     for number, threshold in enumerate((1, 0.5, 1)):
         case = make_case(f"case-{number}", conversation=[make_turn()])
         write_log(Path("r.log.db"), make_records([case], first_seq=number + 1))
         Path("m.json").write_text(json.dumps([{**RESPONSE, "threshold": threshold}]))
-        run(
-            "consume",
-            "--log",
-            "r.log.db",
-            "--db",
-            "r.duckdb",
-            "--metrics",
-            "m.json",
-            "--until-idle",
-        )
+        run(*consume, "--until-idle")
 
+    assert (
+        "rate of final_response_avg_score mixes 2 versions of the metric (2, 1 cases)"
+        in run("report", "r.duckdb")[1]
+    )
     with Store("r.duckdb") as store:
         assert oldest_unscored(store).cases == 0
         assert why(store, "case-2").complete

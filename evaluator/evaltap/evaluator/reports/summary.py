@@ -318,8 +318,12 @@ def _summarise(
         gate=GateCounts(gated, *verdicts) if gated else None,
     )
     summary = _with_turns(summary, store, metrics, of_several=most_turns > 1)
-    repeats = _repeats(cases, sum(row[-1] for row in crashes))
-    return replace(summary, notes=(*repeats, *_mostly_crashed(summary.metrics), *summary.notes))
+    notes = [
+        *_repeats(cases, sum(row[-1] for row in crashes)),
+        *_mixed(read(_VERSIONS.format(scope=scope))),
+        *_mostly_crashed(summary.metrics),
+    ]
+    return replace(summary, notes=(*notes, *summary.notes))
 
 
 # A crashed case is crashed under every metric and listed once.  Half of the places are for failed scores.
@@ -499,6 +503,25 @@ def _repeats(recordings: int, cases: int) -> Iterator[str]:
         yield (
             f"{recordings:,} recordings of {counted(cases, 'case')}: the intervals count the repeats of a"
             " case as one cluster."
+        )
+
+
+_VERSIONS: Final = """
+SELECT metric_name, list(cases ORDER BY cases DESC)
+FROM (
+  SELECT metric_name, metric_digest, sum(cases)::BIGINT AS cases
+  FROM (SELECT run_id, metric_name, count(*) AS cases {scope} GROUP BY ALL)
+  JOIN run_metrics USING (run_id, metric_name) GROUP BY ALL
+) GROUP BY metric_name HAVING count(*) > 1 ORDER BY metric_name
+"""
+
+
+def _mixed(versions: Rows) -> Iterator[str]:
+    """Yield notes on metrics whose scores are of several versions, as after a return to an earlier one."""
+    for metric, cases in versions:
+        yield (
+            f"the rate of {metric} mixes {len(cases)} versions of the metric"
+            f" ({', '.join(f'{one:,}' for one in cases)} cases); `evaltap estimate` tells them apart."
         )
 
 
