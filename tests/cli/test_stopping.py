@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -25,6 +26,14 @@ with stopped_by_signals("consume", lambda: os.write(1, b"asked\n")):
     os.write(1, b"ready\n")
     time.sleep(60)
 """
+
+
+@pytest.fixture(autouse=True)
+def interrupts_are_not_ignored() -> Iterator[None]:
+    """A shell starts what it runs in the background with interrupts ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
