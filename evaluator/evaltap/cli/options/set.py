@@ -99,8 +99,8 @@ class MergeOptions:
 
     The set's name and description are those of OURS.
 
-    exit code: 0 merged; 1 both sides changed the same case: OURS was kept, unless it
-    had removed the case, and its id is listed; 2 bad input
+    exit code: 0 merged; 1 both sides changed the same case: OURS was kept, unless
+    it had removed the case, and its id is listed; 2 bad input
     """
 
     ours: Path = argument("OURS", "your eval set")
