@@ -277,6 +277,13 @@ class Time:
         return utc_now() + self.passed
 
 
+def told_of_an_event(store: Store, to: Receiver, now: Time) -> AlertOutbox:
+    outbox = AlertOutbox(store, [to], notice_of, now=now)
+    outbox.begin()
+    outbox.add(note_alerts(store, [event()]))
+    return outbox
+
+
 def deliver(outbox: AlertOutbox) -> None:
     """Step until nothing is under way."""
     outbox.step(None)
@@ -317,9 +324,7 @@ def test_failures_are_tried_again_later_and_later_in_order(
     server.answers = [500, 503, 500]
     now = Time()
     with Store(tmp_path / "x.duckdb") as store, caplog.at_level(logging.WARNING):
-        outbox = AlertOutbox(store, [receiver(server.url + "/secret-path")], notice_of, now=now)
-        outbox.begin()
-        outbox.add(note_alerts(store, [event()]))
+        outbox = told_of_an_event(store, receiver(server.url + "/secret-path"), now)
         outbox.add(note_alerts(store, [event(), event("resolved", BEGAN + timedelta(hours=1))]))
         waits = []
         while len(server.requests) < 5:
@@ -344,9 +349,7 @@ def test_what_cannot_be_told_for_a_day_is_given_up_and_kept(
     server.answers = [500] * 100
     now = Time()
     with Store(tmp_path / "x.duckdb") as store:
-        outbox = AlertOutbox(store, [receiver(server.url)], notice_of, now=now)
-        outbox.begin()
-        outbox.add(note_alerts(store, [event()]))
+        outbox = told_of_an_event(store, receiver(server.url), now)
         deliver(outbox)
         now.passed += GIVEN_UP_AFTER + timedelta(minutes=1)
         deliver(outbox)
@@ -362,9 +365,7 @@ def test_what_cannot_be_told_for_a_day_is_given_up_and_kept(
 def test_an_alarm_that_goes_on_is_told_again_each_day(server: Received, tmp_path: Path) -> None:
     now = Time()
     with Store(tmp_path / "x.duckdb") as store:
-        outbox = AlertOutbox(store, [receiver(server.url, repeatHours=24)], notice_of, now=now)
-        outbox.begin()
-        outbox.add(note_alerts(store, [event()]))
+        outbox = told_of_an_event(store, receiver(server.url, repeatHours=24), now)
         for hours in (0, 23, 2, 22, 3):
             now.passed += timedelta(hours=hours)
             deliver(outbox)
@@ -378,10 +379,7 @@ def test_an_alarm_that_ended_while_its_notice_waited_is_not_told_again(
     server.answers = [500]
     now = Time()
     with Store(tmp_path / "x.duckdb") as store:
-        found = receiver(server.url, type="alertmanager")
-        outbox = AlertOutbox(store, [found], notice_of, now=now)
-        outbox.begin()
-        outbox.add(note_alerts(store, [event()]))
+        outbox = told_of_an_event(store, receiver(server.url, type="alertmanager"), now)
         deliver(outbox)
         outbox.add(note_alerts(store, [event(), event("resolved", BEGAN + timedelta(hours=1))]))
         for _ in range(5):
@@ -397,10 +395,7 @@ def test_a_receiver_that_was_away_for_a_day_is_told_of_an_alarm_that_goes_on(
     server.answers = [500, 500]
     now = Time()
     with Store(tmp_path / "x.duckdb") as store:
-        found = receiver(server.url, type="alertmanager")
-        outbox = AlertOutbox(store, [found], notice_of, now=now)
-        outbox.begin()
-        outbox.add(note_alerts(store, [event()]))
+        outbox = told_of_an_event(store, receiver(server.url, type="alertmanager"), now)
         for days in (0, 2, 1):
             now.passed += timedelta(days=days)
             deliver(outbox)

@@ -10,9 +10,8 @@ from evaltap.schemas.text import counted
 
 def run(options: MergeOptions) -> int:
     """Merge the sets and write the result."""
-    if (
-        options.out.suffix or options.out != options.ours
-    ):  # git names a driver's files `.merge_file_x`
+    # git names the files of a merge driver `.merge_file_x`.
+    if options.out.suffix or options.out != options.ours:
         check_set_name(options.out)
     ours, theirs = read_set(options.ours), read_set(options.theirs)
     # Of a file that both sides added, git's ancestor is an empty file.

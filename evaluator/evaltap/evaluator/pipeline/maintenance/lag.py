@@ -28,15 +28,23 @@ def oldest_unscored(store: StoreReader) -> Lag:
     return Lag(*store.rows(_WAITING)[0])
 
 
-# Turns that rules have excluded do not wait.  A consumer that returns to earlier metrics continues their run.
-_WAITING: Final = """
-WITH used AS (SELECT run_id, max(scored_at) AS used_at FROM scores GROUP BY run_id),
+# A consumer that returns to earlier metrics continues their run.
+USED: Final = """
+used AS (
+  SELECT run_id, kind, greatest(started_at, scored_at) AS used_at
+  FROM runs LEFT JOIN (
+    SELECT run_id, max(scored_at) AS scored_at FROM scores GROUP BY run_id
+  ) USING (run_id)
+)
+"""
+"""A query's part: the runs, and when each was started or scored with last."""
+
+# Turns that rules have excluded do not wait.
+_WAITING: Final = f"""
+WITH {USED},
 wanted AS (
   SELECT metric_digest FROM run_metrics
-  WHERE run_id = (
-    SELECT run_id FROM runs LEFT JOIN used USING (run_id)
-    WHERE kind = 'live' ORDER BY greatest(started_at, used_at) DESC LIMIT 1
-  )
+  WHERE run_id = (SELECT run_id FROM used WHERE kind = 'live' ORDER BY used_at DESC LIMIT 1)
 ),
 decided AS (
   SELECT app_name, eval_set_id, eval_id, metric_digest

@@ -13,6 +13,7 @@ from evaltap.evaluator.ingest.landing.dead_letters import naming
 from evaltap.evaluator.ingest.sources.base import Partition
 from evaltap.evaluator.ingest.sources.local_log import partition_of
 from evaltap.evaluator.ingest.sources.positions import stored_offsets
+from evaltap.evaluator.pipeline.maintenance.lag import USED
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.log.local import open_log
@@ -169,13 +170,11 @@ GROUP BY ALL
 # The version of each metric that was applied here last, and the score of each case's latest revision.
 _STATUSES = f"""
 WITH {_CHOSEN},
-used AS (SELECT run_id, max(scored_at) AS used_at FROM scores GROUP BY run_id),
+{USED},
 metrics AS (
-  SELECT m.metric_name, m.metric_digest
-  FROM run_metrics m JOIN runs r USING (run_id) LEFT JOIN used USING (run_id)
-  QUALIFY row_number() OVER (
-    PARTITION BY m.metric_name ORDER BY greatest(r.started_at, used_at) DESC
-  ) = 1
+  SELECT metric_name, metric_digest
+  FROM run_metrics JOIN used USING (run_id)
+  QUALIFY row_number() OVER (PARTITION BY metric_name ORDER BY used_at DESC) = 1
 ),
 scored AS MATERIALIZED (
   SELECT app_name, eval_set_id, eval_id, metric_digest, revision, status, reason, scored_at
