@@ -20,7 +20,7 @@ from evaltap.evaluator.store.errors import (
     TooSlowError,
 )
 from evaltap.evaluator.store.file_type import is_database
-from evaltap.evaluator.store.readers import Readers
+from evaltap.evaluator.store.readers import Readers, shared_reader
 from evaltap.evaluator.store.shards import ShardedStore, shards_sql
 
 COUNT = "SELECT count(*) FROM meta"
@@ -328,6 +328,24 @@ def test_a_store_with_readers_has_memory_for_them(store: Store) -> None:
         with store.unlimited_memory():
             assert limits() != shared
         assert limits() == shared
+
+
+def test_a_reader_that_comes_as_another_leaves_has_its_memory(store: Store) -> None:
+    found: set[str] = set()
+
+    def come_and_leave() -> None:
+        for _ in range(40):
+            with shared_reader(store, 10) as session:
+                found.update(session.reader.rows("SELECT current_setting('memory_limit')")[0])
+
+    with store.limited_memory(48):
+        readers = [threading.Thread(target=come_and_leave) for _ in range(4)]
+        for reader in readers:
+            reader.start()
+        for reader in readers:
+            reader.join()
+
+    assert found == {"366.2 MiB"}
 
 
 def test_rows_of_people_are_written_beside_the_stores_transaction(store: Store) -> None:

@@ -148,6 +148,7 @@ class Store(StoreWriter):
         self.gate = Gate(str(path))
         self._reading: tuple[Place, ...] = ()
         self._sharers = 0
+        self._limiting = threading.Lock()
         self._memory: int | None = None
         with not_held_here(self.path):
             in_file = self.path != Path(":memory:") and self.path.is_file()
@@ -282,30 +283,28 @@ class Store(StoreWriter):
 
         May be called from any thread that holds a lease.
         """
-        with self._clock:
-            self._sharers += 1
-        self._limit()
+        self._limit(sharers=1)
 
     def unshare(self) -> None:
         """Undo one call of `share`."""
-        with self._clock:
-            self._sharers -= 1
         # The limit cannot be lowered while the readers' data is in memory; reopening sets it again.
         with suppress(duckdb.Error):
-            self._limit()
+            self._limit(sharers=-1)
 
-    def _limit(self) -> None:
-        if self.path == Path(":memory:") or self._memory is None:
-            return
-        megabytes = max(self._memory, SHARED_MEMORY if self._sharers else 0)
-        with self._connection.cursor() as cursor:
-            # Other processors prepare rows and serve readers; more DuckDB threads would slow them down.
-            # Each checkpoint writes a table's last row group again, so large rows need fewer checkpoints.
-            cursor.execute(
-                f"SET memory_limit = '{megabytes}MB'; SET threads = 1;"
-                f" SET checkpoint_threshold = '{self._memory // MEMORY_PER_LOG}MB';"
-                f" {compression(self._memory)}"
-            )
+    def _limit(self, *, sharers: int = 0) -> None:
+        # One at a time: the limit of the last reader to leave must not come after that of the next to come.
+        with self._limiting:
+            self._sharers += sharers
+            if self.path == Path(":memory:") or (memory := self._memory) is None:
+                return
+            megabytes = max(memory, SHARED_MEMORY if self._sharers else 0)
+            with self._connection.cursor() as cursor:
+                # Other processors prepare rows and serve readers; more DuckDB threads would slow them down.
+                # Each checkpoint writes a table's last row group again: large rows need fewer checkpoints.
+                cursor.execute(
+                    f"SET memory_limit = '{megabytes}MB'; SET threads = 1;"
+                    f" SET checkpoint_threshold = '{memory // MEMORY_PER_LOG}MB'; {compression(memory)}"
+                )
 
     @contextmanager
     def limited_memory(self, megabytes: int = WRITING_MEMORY) -> Iterator[None]:
