@@ -206,6 +206,46 @@ with multiprocessing.get_context('fork').Pool(3) as pool:
     )
 
 
+@pytest.mark.parametrize(
+    ("method", "records"), [("fork", True), ("fork", False), ("spawn", True), ("forkserver", False)]
+)
+def test_a_child_process_whose_main_thread_does_not_notice_sigterm_dies_of_it(
+    tmp_path: Path, method: str, *, records: bool
+) -> None:
+    """As a pool's workers do not that wait for work: the signal here only reaches another thread."""
+    (tmp_path / "program.py").write_text(f"""
+import multiprocessing, os, signal, threading
+from evaltap.recorder import Recorder
+recorder = Recorder({str(tmp_path / "log.db")!r})
+def work(session):
+    with recorder.turn(session_id=session, user='u') as turn:
+        turn.respond('a')
+def wait(records):
+    if records:
+        work('child')
+    def end():
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+    waiting = threading.Lock()
+    waiting.acquire()
+    threading.Timer(0.3, end).start()
+    waiting.acquire()
+if __name__ == '__main__':
+    work('main')
+    child = multiprocessing.get_context({method!r}).Process(target=wait, args=({records},))
+    child.start()
+    child.join(20)
+    print(child.exitcode == -signal.SIGTERM)
+    child.kill()
+""")
+
+    done = subprocess.run(
+        [sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+
+    assert done.stdout == "True\n", done.stderr
+    assert sorted(sessions(tmp_path / "log.db")) == ["child"] * records + ["main"]
+
+
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_a_child_process_that_ends_at_once_loses_no_turn(tmp_path: Path, method: str) -> None:
     (tmp_path / "program.py").write_text(f"""

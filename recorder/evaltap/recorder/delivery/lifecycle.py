@@ -49,6 +49,8 @@ _forever: list[object] = []
 _hooked = False
 _child = 0
 """The process that `close_at_end_of_child` has looked at."""
+_heard: tuple[int, int] | None = None
+"""The ends of the pipe to which Python writes the numbers of the signals of a child process."""
 
 
 def watch(pipeline: Watched) -> None:
@@ -57,7 +59,7 @@ def watch(pipeline: Watched) -> None:
     # Strong reference: a pipeline that nobody else references still has turns to write.
     _strong.add(pipeline)
     _hook()
-    if pipeline.config.drain_on_sigterm:
+    if pipeline.config.drain_on_sigterm and not _is_child_of_multiprocessing():
         _handle_sigterm()
 
 
@@ -78,7 +80,7 @@ def keep_forever(item: object) -> None:
 
 
 def close_at_end_of_child() -> None:
-    """Close all pipelines when this child process ends, if that is without `atexit`.
+    """Close all pipelines when this child process ends, if that is without `atexit` or by SIGTERM.
 
     Children of multiprocessing and of billiard, its fork, run finalizers; those of Celery's pool only send a
     signal of Celery's before `os._exit`.
@@ -87,17 +89,42 @@ def close_at_end_of_child() -> None:
     if _child == os.getpid():
         return
     _child = os.getpid()
-    if "multiprocessing.util" in sys.modules:
-        from multiprocessing import parent_process, util
+    if _is_child_of_multiprocessing():
+        from multiprocessing import util
 
-        if parent_process() is not None:
-            util.Finalize(None, _close_all, exitpriority=0)
+        util.Finalize(None, _close_all, exitpriority=0)
+        if any(pipeline.config.drain_on_sigterm for pipeline in _strong) and _handle_sigterm():
+            _hear_signals()
     if (util_of_billiard := sys.modules.get("billiard.util")) is not None:
         util_of_billiard.Finalize(None, _close_all, exitpriority=0)
     if (signals := sys.modules.get("celery.signals")) is not None:
         signals.worker_process_shutdown.connect(
             _close_at_shutdown, weak=False, dispatch_uid="evaltap"
         )
+
+
+def repeat_unheard_sigterm() -> None:
+    """Send this child of multiprocessing the SIGTERM again that its main thread has not noticed.
+
+    Python runs a handler between two bytecodes.  If the signal comes just before the main thread waits in C,
+    as a pool's worker does for work, nothing wakes it; but the pool sends the signal once, and then waits.
+    """
+    if _heard is None:
+        return
+    with suppress(BlockingIOError):
+        numbers = os.read(_heard[0], 4096)
+        unheard = signal.getsignal(signal.SIGTERM) is _on_sigterm
+        if signal.SIGTERM in numbers and unheard and (main := threading.main_thread().ident):
+            signal.pthread_kill(main, signal.SIGTERM)
+
+
+def _is_child_of_multiprocessing() -> bool:
+    if "multiprocessing.process" not in sys.modules:
+        return False
+    from multiprocessing import current_process
+
+    # `parent_process` is None while a spawned child imports the program, which may create recorders.
+    return current_process().name != "MainProcess"
 
 
 def _hook() -> None:
@@ -127,6 +154,7 @@ def _after_fork_in_parent() -> None:
 def _after_fork_in_child() -> None:
     _forever.append(list(_held))
     _held.clear()
+    _forget_signals()
     for pipeline in list(_pipelines):
         pipeline.after_fork_in_child()
 
@@ -142,13 +170,46 @@ def _close_all(*, at_signal: bool = False) -> None:
         pipeline.warn_of_late_turns()
 
 
-def _handle_sigterm() -> None:
-    """Handle SIGTERM if it would kill the process; leave the program's own handler alone."""
+def _handle_sigterm() -> bool:
+    """Handle SIGTERM if it would kill the process, and return True; leave the program's own handler alone."""
     if threading.current_thread() is not threading.main_thread():
-        return
+        return False
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         with suppress(ValueError):  # a subinterpreter, which receives no signals
             signal.signal(signal.SIGTERM, _on_sigterm)
+            return True
+    return False
+
+
+def _hear_signals() -> None:
+    """Let `repeat_unheard_sigterm` know of signals, unless the program, as asyncio does, wants to know."""
+    global _heard
+    if not hasattr(signal, "pthread_kill"):
+        return
+    _heard = os.pipe()
+    for end in _heard:
+        os.set_blocking(end, False)
+    if (programs := signal.set_wakeup_fd(_heard[1], warn_on_full_buffer=False)) != -1:
+        signal.set_wakeup_fd(programs)
+        _close_ears()
+
+
+def _forget_signals() -> None:
+    """Do not hear for the parent; and let a child of multiprocessing die of SIGTERM until it records."""
+    if _heard is not None:
+        if (wakeup := signal.set_wakeup_fd(-1)) != _heard[1]:
+            signal.set_wakeup_fd(wakeup)
+        _close_ears()
+    ours = signal.getsignal(signal.SIGTERM) is _on_sigterm
+    if ours and "multiprocessing.popen_fork" in sys.modules:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _close_ears() -> None:
+    global _heard
+    for end in _heard or ():
+        os.close(end)
+    _heard = None
 
 
 def _on_sigterm(number: int, frame: FrameType | None) -> None:

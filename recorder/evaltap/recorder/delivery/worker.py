@@ -23,6 +23,7 @@ from evaltap.recorder.delivery.event_queue import (
     Observed,
     RunLost,
 )
+from evaltap.recorder.delivery.lifecycle import repeat_unheard_sigterm
 from evaltap.recorder.delivery.retrying_writer import RetryingWriter
 from evaltap.recorder.faults import Faults
 from evaltap.recorder.observation import Observation, RunEnded, measured, snapshot
@@ -121,6 +122,7 @@ class Worker:
     def _cycle(self) -> Close | None:
         caught_up = len(self._events) == 0 or self._burst_until == 0
         first = self._events.get(self._patience())
+        repeat_unheard_sigterm()
         if caught_up:
             # The first message starts the thread, so it is already queued.
             self._burst_until = time.monotonic() + DEFAULT_PACE.burst_wait_seconds
