@@ -15,6 +15,7 @@ from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
 from evaltap.evaluator.scoring.judge_session import JudgeSession, JudgeSettings
 from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.store.database import Store
+from evaltap.recorder import Recorder
 from evaltap.recorder.sampling.sampler import position
 from evaltap.schemas.formats.metric import EvalMetric
 from evaltap.schemas.formats.monitor import ScoreRule
@@ -147,6 +148,37 @@ def test_starting_again_judges_nothing_twice_and_nothing_that_was_left_out(
 
     assert len(judge.requests) == asked
     assert rows("SELECT count(*) FROM sampling_decisions") == decided
+
+
+def test_a_complaint_that_lands_later_has_its_turn_judged(
+    evaltap: Evaltap, judge: JudgeServer
+) -> None:
+    heeds = rule(0.25, always=[{"negativeFeedback": True}])
+    land(12)
+    consume(evaltap, heeds)
+    left_out, told = (
+        rows(f"SELECT min(eval_id) FROM (SELECT eval_id, invocation_id, count(*) FILTER (decision = 'score')"
+             f" OVER (PARTITION BY eval_id) AS n FROM sampling_decisions) WHERE n = {n}")[0][0]
+        for n in (0, 1)
+    )  # fmt: skip
+    judged = "SELECT eval_id, count(*) FROM turn_scores WHERE metric_name = 'helpful' GROUP BY 1 ORDER BY 1"
+    before, decided = dict(rows(judged)), rows("SELECT count(*) FROM sampling_decisions")[0][0]
+    recorder = Recorder("t.log.db", app_name="")
+    ((turn,),) = rows(
+        "SELECT min(invocation_id) FROM sampling_decisions"
+        f" WHERE eval_id = '{told}' AND decision = 'skip'"
+    )
+    recorder.feedback(told, turn=turn, positive=False)
+    recorder.feedback(left_out, positive=False)
+    recorder.close()
+
+    consume(evaltap, heeds)
+
+    assert dict(rows(judged)) == before | {told: before[told] + 1, left_out: 1}
+    asked = len(judge.requests)
+    consume(evaltap, heeds)
+    assert len(judge.requests) == asked == sum(before.values()) + 2
+    assert rows("SELECT count(*) FROM sampling_decisions")[0][0] <= decided + 2 * TURNS
 
 
 @pytest.mark.slow

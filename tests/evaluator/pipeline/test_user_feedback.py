@@ -8,6 +8,10 @@ import pytest
 
 from evaltap.cli.main import main
 from evaltap.evaluator import CaseScorer, MetricOutcome
+from evaltap.evaluator.ingest.sources.memory import MemorySource
+from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
+from evaltap.evaluator.pipeline.live.consumer import Consumer, ConsumerLimits
+from evaltap.evaluator.reports.summary import summarise
 from evaltap.evaluator.store.database import Store
 from evaltap.recorder import MemorySink, Recorder
 from evaltap.schemas import EvalMetric
@@ -101,20 +105,48 @@ def test_landed_feedback_scores_its_turn_and_that_on_a_session_its_last_turn() -
     assert scores("both") == [("a", 1, "passed"), ("b", 0, "failed")]
 
 
-@pytest.mark.usefixtures("here")
-def test_feedback_that_lands_later_is_scored_when_asked_again() -> None:
-    Path("m.json").write_text(json.dumps([metric("stars", name="stars", min=4)]))
-    main(["score", "x.duckdb", "--metrics", "m.json"])
+def give(*feedback: tuple[str, float]) -> None:
+    """Write stars for sessions to the log."""
     sink = MemorySink()
     recorder = Recorder(sink=sink)
-    recorder.feedback("a", score=5, name="stars")
+    for session, stars in feedback:
+        recorder.feedback(session, score=stars, positive=stars > 3, name="stars")
     recorder.close()
     write_log(Path("log.db"), sink.records)
+
+
+@pytest.mark.usefixtures("here")
+def test_feedback_that_lands_later_counts_at_the_next_scoring() -> None:
+    Path("m.json").write_text(json.dumps([metric("stars", name="stars", min=4)]))
+    main(["score", "x.duckdb", "--metrics", "m.json"])
+    give(("a", 5), ("b", 5))
     main(["consume", "--log", "log.db", "--db", "x.duckdb", "--until-idle"])
 
-    main(["score", "x.duckdb", "--metrics", "m.json", "--retry"])
+    main(["score", "x.duckdb", "--metrics", "m.json"])
 
-    assert scores("stars") == [("a", 1, "passed"), ("b", 0, "failed")]
+    assert scores("stars") == [("a", 1, "passed"), ("b", 0.5, "failed")]
+
+
+def test_a_consumer_that_runs_scores_feedback_that_lands_after_its_turn() -> None:
+    sink = MemorySink()
+    recorder = Recorder(sink=sink)
+    for answer in ("It is late", "It left"):
+        with recorder.turn(session_id="a", user="Where is it?") as turn:
+            turn.respond(answer)
+        recorder.flush(10)
+    turn.feedback(positive=False)
+    recorder.close()
+    limits = ConsumerLimits(records_per_batch=1, most_changed=1)
+    with Store(":memory:") as store:
+        pending = PendingScorer(store, CaseScorer([EvalMetric.model_validate(metric())]))
+        consumer = Consumer(MemorySource(sink.records), store, scorer=pending, limits=limits)
+
+        consumer.run(until_idle=True, report=lambda _: None)
+
+        assert store.column("SELECT status FROM scores ORDER BY scored_at")[-1] == "failed"
+        (run,) = store.column("SELECT run_id FROM runs")
+        (found,) = summarise(store, run_id=run).metrics
+        assert (found.failed, found.not_evaluated) == (1, 0)
 
 
 @pytest.mark.usefixtures("here")

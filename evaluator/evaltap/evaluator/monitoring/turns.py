@@ -107,7 +107,8 @@ SELECT min(started_at), max(started_at) FILTER (scored) FROM (
   SELECT started_at, true FROM turns SEMI JOIN fresh USING (app_name, eval_set_id, eval_id, invocation_id)
   UNION ALL
   SELECT t.started_at, false FROM turns t JOIN feedback f
-    ON f.eval_set_id = t.eval_set_id AND f.eval_id = t.eval_id AND f.app_name IN ('', t.app_name)
+    ON f.eval_id = t.eval_id AND f.eval_set_id IN (t.eval_set_id, t.eval_id)
+   AND f.app_name IN ('', t.app_name)
   WHERE f.landed_at > $feedback_at
 )
 """

@@ -23,7 +23,7 @@ def score_scope(
 ) -> tuple[str, dict[str, object]]:
     """Return `FROM … WHERE …` over the scores of a run or the latest ones, and its parameters.
 
-    A live run continues with cases that grow: only the score of a case's last revision counts.  A gate's run
+    A live run continues with cases that grow or get feedback: only a case's last score counts.  A gate's run
     may contain answers that were revised: they do not count.  `digests` restricts the scores to metric
     versions.
     """
@@ -42,8 +42,8 @@ def score_scope(
         return f"FROM (FROM scores {mended}) WHERE run_id = $run_id AND {wanted}", parameters
     if store.rows("SELECT 1 FROM runs WHERE run_id = ? AND kind = 'live'", [run_id]):
         last = (
-            "QUALIFY rank() OVER (PARTITION BY app_name, eval_set_id, eval_id, metric_name"
-            " ORDER BY revision DESC) = 1"
+            "QUALIFY row_number() OVER (PARTITION BY app_name, eval_set_id, eval_id, metric_name"
+            " ORDER BY revision DESC, scored_at DESC) = 1"
         )
         scope = f"FROM (SELECT * {scope} {last}) WHERE TRUE"
     return scope, parameters

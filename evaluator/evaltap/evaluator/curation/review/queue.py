@@ -155,9 +155,9 @@ def _item_id(queue: str, turn: CaseData, key: Sequence[str]) -> str:
 _ITEMS: Final = """
 SELECT i.item_id, i.queue, i.app_name, i.eval_set_id, i.eval_id, i.invocation_id, i.reason, i.state,
        i.verdict, i.reviewers, i.needed, i.waiting, i.after,
-       (SELECT arg_max(f.correction, f.given_at) FROM feedback f
-        WHERE f.correction <> '' AND f.eval_set_id = i.eval_set_id AND f.eval_id = i.eval_id
-          AND f.app_name IN ('', i.app_name) AND coalesce(f.invocation_id, '') IN ('', i.invocation_id))
+       (SELECT arg_max(f.correction, f.given_at) FROM v_feedback f
+        WHERE f.correction <> '' AND f.app_name = i.app_name AND f.eval_set_id = i.eval_set_id
+          AND f.eval_id = i.eval_id AND f.invocation_id = i.invocation_id)
 FROM v_review_items i
 WHERE ($queue::VARCHAR = '' OR i.queue = $queue) AND ($item::VARCHAR = '' OR i.item_id = $item)
 ORDER BY i.priority DESC, i.added_at, i.item_id

@@ -16,12 +16,9 @@ verdicts AS (
   FROM newest_turn_scores GROUP BY ALL
 ),
 corrections AS (
-  SELECT t.app_name, t.eval_set_id, t.eval_id, t.invocation_id,
-         arg_max(f.correction, f.given_at) AS correction
-  FROM feedback f JOIN newest_turns t
-    ON t.eval_set_id = f.eval_set_id AND t.eval_id = f.eval_id AND f.app_name IN ('', t.app_name)
-   AND (t.invocation_id = f.invocation_id OR (f.invocation_id IS NULL AND t.trace_id = f.trace_id))
-  WHERE f.correction <> '' GROUP BY ALL
+  SELECT app_name, eval_set_id, eval_id, invocation_id, arg_max(correction, given_at) AS correction
+  FROM v_feedback
+  WHERE correction <> '' GROUP BY ALL
 )
 SELECT app_name, eval_set_id, eval_id, any_value(c.revision), any_value(c.case_json),
        list({{

@@ -72,7 +72,8 @@ class PendingCase(NamedTuple):
 class PendingCases:
     """Finds landed cases that lack scores under a run's metrics.
 
-    With `sampled`, cases that a rule has left out are not pending.
+    With `sampled`, cases that a rule has left out are not pending, unless feedback says since then what rules
+    look for that heed `complaints`.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class PendingCases:
         *,
         references: References | None = None,
         sampled: bool = False,
+        complaints: bool = False,
     ) -> None:
         self._store = store
         self._references = references
@@ -93,8 +95,13 @@ class PendingCases:
         """How many of the assembled cases found a reference."""
         self._digests = {metric.digest: index for index, metric in enumerate(metrics)}
         self._names = {index: digest for digest, index in self._digests.items()}
-        self.reads_feedback = reads_feedback(metric.metric for metric in metrics)
+        self._reads_feedback = [one.digest for one in metrics if reads_feedback([one.metric])]
+        self.reads_feedback = bool(self._reads_feedback)
         """Whether a metric needs what users said about the turns."""
+        self._complaints = complaints
+        self.heeds_feedback = self.reads_feedback or complaints
+        """Whether scores may change by feedback that lands later."""
+        self._heard = self._last_feedback()
         kinds = set(store.column("SELECT DISTINCT kind FROM runs"))
         self.scored_after_landing = kinds <= {"live", "landed"}
         """Whether scores are always newer than their case; those of files and gates may be older."""
@@ -200,6 +207,17 @@ class PendingCases:
             for app, eval_set, eval_id, *begin in self._store.rows(query, parameters)
         }
 
+    def answered(self) -> ChangedCases:
+        """Return the cases on which feedback has landed since the last call, if that may change anything."""
+        before = self._heard
+        if not self.heeds_feedback or before == self._last_feedback():
+            return {}
+        self._heard = self._last_feedback()
+        return {
+            (app, eval_set, eval_id): FirstPosition(*begin)
+            for app, eval_set, eval_id, *begin in self._store.rows(_ANSWERED, {"before": before})
+        }
+
     def last_place(self) -> int:
         """Return the position of the newest turn in the order of landing."""
         ((last,),) = self._store.rows("SELECT coalesce(max(landed_seq), 0) FROM turns")
@@ -217,6 +235,7 @@ class PendingCases:
         parameters = {
             "ids": [one.identity.eval_id for one in cases],
             "digests": digests,
+            "feedback": self._reads_feedback,
             "scored_at": self._scored_since(since),
         }
         for *key, score, status, reason in self._store.large_rows(_KNOWN, parameters):
@@ -243,8 +262,17 @@ class PendingCases:
             found.setdefault(row[2], []).append(row)
         return found
 
+    def _last_feedback(self) -> datetime:
+        ((last,),) = self._store.rows("SELECT max(landed_at) FROM feedback")
+        return last or OLDEST.landed_at
+
     def _wanted(self, *, retry: bool) -> dict[str, object]:
-        return {"digests": list(self._digests), "retry": retry}
+        return {
+            "digests": list(self._digests),
+            "retry": retry,
+            "feedback": self._reads_feedback,
+            "complaints": self._complaints,
+        }
 
     def _scored_since(self, begin: FirstPosition) -> datetime:
         return begin.landed_at if self.scored_after_landing else OLDEST.landed_at
@@ -322,25 +350,18 @@ def _is_plain(case: Case) -> bool:
 
 
 def attach_feedback(pending: PendingCase, given: Sequence[Row]) -> None:
-    """Add feedback to the turns that it is about; that on a whole session counts for its last turn."""
-    app, eval_set, eval_id, *_ = pending.identity
-    turns = pending.case["actualConversation"]
-    for its_app, its_set, _, invocation, trace, *said in given:
-        # Feedback may not know of which recording it is; the ids of turn and trace do (see v_feedback).
-        if its_app not in ("", app) or its_set not in (eval_set, eval_id):
-            continue
-        for turn in turns:
-            whole = invocation is None and trace is None and turn is turns[-1]
-            by_trace = trace and trace == (turn.get("telemetry") or {}).get("traceId")
-            if whole or invocation == turn.get("invocationId") or (invocation is None and by_trace):
-                piece = zip(("name", "positive", "score", "comment"), said, strict=True)
-                stated = {key: value for key, value in piece if value is not None}
-                turn.setdefault("feedback", []).append(stated)
+    """Add feedback to the turns that it is about."""
+    turns = {turn.get("invocationId"): turn for turn in pending.case["actualConversation"]}
+    for *key, invocation, name, positive, score, comment in given:
+        if tuple(key) == pending.key and (turn := turns.get(invocation)) is not None:
+            said = {"name": name, "positive": positive, "score": score, "comment": comment}
+            stated = {field: value for field, value in said.items() if value is not None}
+            turn.setdefault("feedback", []).append(stated)
 
 
 _FEEDBACK = """
-SELECT app_name, eval_set_id, eval_id, invocation_id, trace_id, name, positive, score, comment
-FROM feedback WHERE eval_id IN $ids::VARCHAR[] ORDER BY given_at, feedback_id
+SELECT app_name, eval_set_id, eval_id, invocation_id, name, positive, score, comment
+FROM v_feedback WHERE eval_id IN $ids::VARCHAR[] ORDER BY given_at, feedback_id
 """
 
 _EVERYTHING = """
@@ -373,8 +394,9 @@ GROUP BY m.app_name, m.eval_set_id, m.eval_id, m.revision, m.digests, c.case_jso
 ORDER BY min(t.first_landed_seq)
 """
 
-# A turn without a decision, or with the decision to score it.
-_UNLESS_LEFT_OUT = """AND EXISTS (
+# A turn without a decision, with the decision to score it, or with one that is outdated.
+_UNLESS_LEFT_OUT = """AND (
+    (c.app_name, c.eval_set_id, c.eval_id, w.metric_digest) IN (FROM outdated) OR EXISTS (
     FROM newest_turns t
     WHERE t.app_name = c.app_name AND t.eval_set_id = c.eval_set_id AND t.eval_id = c.eval_id
       AND NOT EXISTS (
@@ -383,13 +405,19 @@ _UNLESS_LEFT_OUT = """AND EXISTS (
           AND d.invocation_id = t.invocation_id AND d.turn_revision = t.turn_revision
           AND d.metric_digest = w.metric_digest AND d.decision <> 'score'
       )
-  )"""
+  ))"""
 
 _NAMES = """
 SELECT app_name, eval_set_id, eval_id, min(landed_seq), min(landed_at)
 FROM these_turns SEMI JOIN missing USING (app_name, eval_set_id, eval_id)
 GROUP BY ALL HAVING min(landed_seq) > $after AND min(landed_seq) <= $until
 ORDER BY min(landed_seq) LIMIT $limit
+"""
+
+_ANSWERED = """
+SELECT app_name, eval_set_id, eval_id, min(landed_seq), min(landed_at)
+FROM turns SEMI JOIN (SELECT eval_id FROM feedback WHERE landed_at > $before) USING (eval_id)
+GROUP BY ALL
 """
 
 # Most turns have the same score and reason, so that few rows are returned.
@@ -403,7 +431,11 @@ GROUP BY ALL
 _KNOWN = """
 SELECT app_name, eval_set_id, eval_id, invocation_id, turn_revision, metric_digest,
        score, status, reason
-FROM turn_scores
+FROM turn_scores s
 WHERE eval_id IN $ids::VARCHAR[] AND metric_digest IN $digests::VARCHAR[]
   AND status IN ('passed', 'failed') AND scored_at >= $scored_at
+  AND NOT (metric_digest IN $feedback::VARCHAR[] AND EXISTS (
+    FROM feedback f WHERE f.eval_id = s.eval_id AND f.landed_at > s.scored_at
+      AND coalesce(f.invocation_id, s.invocation_id) = s.invocation_id
+  ))
 """

@@ -38,6 +38,8 @@ class Decision(NamedTuple):
     draw: float
     decision: str
     reason: str
+    outdated: bool = False
+    """Whether a complaint about the turn has landed since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,8 @@ class ScoreSampling:
         }
         self.stages = self._staged(names)
         """The metrics in stages: each after those on whose scores its rules depend."""
+        self.heeds_complaints = any(one.negative_feedback for rule in rules for one in rule.always)
+        """Whether feedback that lands later may have turns scored that were left out."""
         self._left_out: dict[tuple[CaseKey, int], frozenset[int]] = {}
 
     def _staged(self, names: Sequence[str]) -> list[tuple[int, ...]]:
@@ -173,7 +177,7 @@ class ScoreSampling:
             decision = self._decide(of, draws, of_turns, place)
             if before is not None and before.probability >= decision.probability:
                 decision = before
-            else:
+            if decision is not before or (before.outdated and before.decision != _SCORE):
                 is_scored = before is not None and before.decision == _SCORE
                 if decision.decision == _SCORE and decision.rule is not None and not is_scored:
                     self._budgets.take(decision.rule, (key, name))
@@ -184,7 +188,7 @@ class ScoreSampling:
                         revision,
                         metric.metric.metric_name,
                         metric.digest,
-                        *decision,
+                        *decision[:-1],
                         self._store.now(),
                     )
                 )
@@ -285,6 +289,7 @@ def _held(given: Condition) -> str:
 
 _KNOWN: Final = """
 SELECT app_name, eval_set_id, eval_id, invocation_id, turn_revision, metric_digest,
-       rule, unit, probability, draw, decision, reason
-FROM latest_decisions WHERE eval_id IN $ids::VARCHAR[]
+       rule, unit, probability, draw, decision, reason,
+       EXISTS (FROM feedback f WHERE f.eval_id = d.eval_id AND NOT f.positive AND f.landed_at > d.decided_at)
+FROM latest_decisions d WHERE eval_id IN $ids::VARCHAR[]
 """

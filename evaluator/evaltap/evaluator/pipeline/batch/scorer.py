@@ -93,7 +93,11 @@ class PendingScorer:
         if rules or ScoreSampling.left_anything_out(store):
             self._sampling = ScoreSampling(store, rules, self._wanted)
         self._pending = PendingCases(
-            store, self._wanted, references=references, sampled=self._sampling is not None
+            store,
+            self._wanted,
+            references=references,
+            sampled=self._sampling is not None,
+            complaints=self._sampling is not None and self._sampling.heeds_complaints,
         )
         self._engine = engine or LocalEngine(
             scorer, CrashGuard(store.path), threads=threads, settle=store.join, observe=observe
@@ -136,8 +140,9 @@ class PendingScorer:
     ) -> tuple[Run | None, int]:
         """Score everything pending, with a transaction per block, until `stopped` returns True.
 
-        With `changed`, only these cases are considered; those in `recent` have no score yet and are not read
-        from the store.  Returns the run (None if nothing was pending) and the number of scored cases.
+        With `changed`, only these cases are considered, and those with new feedback if that matters; those in
+        `recent` have no score yet and are not read from the store.  Returns the run (None if nothing was
+        pending) and the number of scored cases.
         """
         run, cases = None, 0
         at_a_time = max(CASES_PER_READ, self._engine.capacity * READS_PER_CAPACITY)
@@ -188,7 +193,12 @@ class PendingScorer:
 
     def _begin(self, kind: RunKind, source: str) -> tuple[Run, ScoreWriter]:
         run = self._started(kind, source)
-        return run, ScoreWriter(self._store, run, sampled=self._sampling is not None)
+        return run, ScoreWriter(
+            self._store,
+            run,
+            sampled=self._sampling is not None,
+            answered=self._pending.heeds_feedback,
+        )
 
     def _step(
         self,
@@ -262,6 +272,7 @@ class PendingScorer:
     def _changed(
         self, changed: ChangedCases, recent: Mapping[CaseKey, RecentCase], at_a_time: int
     ) -> Iterator[_Lot]:
+        changed = {**self._pending.answered(), **changed}
         run_id = self._live.run_id if self._continues and self._live is not None else ""
         most = self._long_session if run_id else LAST
         recent = {

@@ -36,14 +36,30 @@ _UNLESS_LEFT_OUT = """{joined} NOT EXISTS (
 """
 
 
+# As v_feedback finds the case.
+_ANSWERED = """, (
+  SELECT max(f.landed_at)::VARCHAR FROM feedback f
+  WHERE f.eval_id = s.eval_id AND f.eval_set_id IN (s.eval_set_id, s.eval_id)
+    AND f.app_name IN ('', s.app_name) {of_turn}
+)"""
+
+
+# Feedback on a trace or a session may be about any turn.
+_OF_TURN = "AND coalesce(f.invocation_id, s.invocation_id) = s.invocation_id"
+
+
 class ScoreWriter:
     """Writes the scores of a run, with a transaction for each batch.
 
-    With `sampled`, turns that a rule has left out get no rows.
+    With `sampled`, turns that a rule has left out get no rows.  With `answered`, scores may differ once
+    feedback has landed, and then have new rows.
     """
 
-    def __init__(self, store: Store, run: Run, *, sampled: bool = False) -> None:
+    def __init__(
+        self, store: Store, run: Run, *, sampled: bool = False, answered: bool = False
+    ) -> None:
         self._sampled = sampled
+        self._answered = _ANSWERED if answered else ""
         self._store = store
         self._run = run
         # A run over files is written once.  Other runs may find their own earlier rows, or a killed run's.
@@ -64,7 +80,9 @@ class ScoreWriter:
         }
         with self._store.transaction():
             for table, arrow in staged.items():
-                insert = sql(__name__, f"insert_{table}") + self._unless_there.format(table=table)
+                answered = self._answered.format(of_turn=_OF_TURN if table == "turn_scores" else "")
+                insert = sql(__name__, f"insert_{table}").format(answered=answered)
+                insert += self._unless_there.format(table=table)
                 if self._sampled and table == "turn_scores":
                     insert += _UNLESS_LEFT_OUT.format(
                         joined="AND" if self._unless_there else "WHERE"

@@ -300,18 +300,31 @@ WHERE dropped.key LIKE 'sampled_out%' OR dropped.key LIKE 'rate_limited%'
 GROUP BY dropped.key
 ORDER BY decision, turns DESC;
 
--- Feedback of users with its turn; no turn: it was not recorded, or not kept.
+-- Feedback of users with its turn; no turn: it was not recorded, or not kept.  Feedback on a whole session is
+-- about its last turn.
 CREATE OR REPLACE VIEW v_feedback AS
-SELECT f.app_name, coalesce(t.eval_set_id, f.eval_set_id) AS eval_set_id, f.eval_id, coalesce(t.invocation_id, f.invocation_id) AS invocation_id,
-       f.name, f.positive, f.score, f.comment, f.correction, f.given_by, f.given_at,
+WITH last_turns AS (
+  SELECT app_name, eval_set_id, eval_id, true AS is_last,
+         arg_max(invocation_id, (coalesce(started_at, TIMESTAMP '-infinity'), first_landed_seq)) AS invocation_id
+  FROM latest_turns
+  SEMI JOIN (SELECT eval_id FROM feedback WHERE invocation_id IS NULL AND trace_id IS NULL) USING (eval_id)
+  GROUP BY ALL
+)
+SELECT coalesce(t.app_name, f.app_name) AS app_name, coalesce(t.eval_set_id, f.eval_set_id) AS eval_set_id,
+       f.eval_id, coalesce(t.invocation_id, f.invocation_id) AS invocation_id,
+       f.name, f.positive, f.score, f.comment, f.correction, f.given_by, f.given_at, f.feedback_id,
        t.user_text, t.final_text
 FROM feedback f
-LEFT JOIN latest_turns t
+LEFT JOIN (
+  FROM latest_turns LEFT JOIN last_turns USING (app_name, eval_set_id, eval_id, invocation_id)
+) t
   ON t.eval_id = f.eval_id
- -- Feedback may not know of which recording it is; the ids of turn and trace do.
- AND (t.eval_set_id = f.eval_set_id OR f.eval_set_id = f.eval_id)
- AND (f.app_name = '' OR t.app_name = f.app_name)
- AND (t.invocation_id = f.invocation_id OR (f.invocation_id IS NULL AND t.trace_id = f.trace_id))
+ -- Feedback may not know of which recording it is; then it names the session as its eval set.
+ AND f.eval_set_id IN (t.eval_set_id, t.eval_id)
+ AND f.app_name IN ('', t.app_name)
+ AND CASE WHEN f.invocation_id IS NOT NULL THEN t.invocation_id = f.invocation_id
+          WHEN f.trace_id IS NOT NULL THEN t.trace_id = f.trace_id
+          ELSE t.is_last END
 ORDER BY f.given_at DESC;
 
 -- The tool calls of a turn, in order.
@@ -325,11 +338,10 @@ GROUP BY ALL;
 
 -- Thumbs by turn.
 CREATE OR REPLACE VIEW v_turn_feedback AS
-SELECT t.app_name, t.eval_set_id, t.eval_id, t.invocation_id,
-       count(*) FILTER (NOT f.positive) AS complaints, count(*) FILTER (f.positive) AS praises
-FROM feedback f JOIN latest_turns t
-  ON t.eval_set_id = f.eval_set_id AND t.eval_id = f.eval_id AND f.app_name IN ('', t.app_name)
- AND (t.invocation_id = f.invocation_id OR (f.invocation_id IS NULL AND t.trace_id = f.trace_id))
+SELECT app_name, eval_set_id, eval_id, invocation_id,
+       count(*) FILTER (NOT positive) AS complaints, count(*) FILTER (positive) AS praises
+FROM v_feedback
+WHERE invocation_id IS NOT NULL
 GROUP BY ALL;
 
 -- The metrics that a turn failed and passed, in their latest versions: the rows of latest_turn_scores.

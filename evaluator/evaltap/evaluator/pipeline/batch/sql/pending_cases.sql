@@ -2,6 +2,7 @@
 -- Parts of a query: it goes on after newest.sql, and these_scores, the scores to look at.
 -- $digests: metric digests; $retry: also those whose score could not be had (not_evaluated, error), of crashed
 -- cases those with such a turn.
+-- $feedback: the digests whose metrics read feedback; $complaints: rules look for it.
 -- `unless_left_out`: a condition on c and w that is true of what no rule has left out.
 -- A case with a failed run is crashed under every metric: what else was said of it is older than that rule.
 wanted AS (SELECT unnest($digests::VARCHAR[]) AS metric_digest),
@@ -23,6 +24,29 @@ tried_again AS (
   )
   WHERE status IN ('not_evaluated', 'error')
 ),
+-- What feedback that landed later may change.
+outdated AS (
+  SELECT s.app_name, s.eval_set_id, s.eval_id, s.metric_digest
+  FROM these_scores s JOIN feedback f
+    ON f.eval_id = s.eval_id AND f.eval_set_id IN (s.eval_set_id, s.eval_id) AND f.app_name IN ('', s.app_name)
+  WHERE s.metric_digest IN $feedback::VARCHAR[]
+  GROUP BY ALL HAVING max(f.landed_at) > max(s.scored_at)
+  UNION ALL
+  SELECT app_name, eval_set_id, eval_id, metric_digest
+  FROM (
+    FROM sampling_decisions SEMI JOIN (SELECT eval_id FROM feedback WHERE NOT positive) USING (eval_id)
+    WHERE $complaints::BOOLEAN
+    QUALIFY row_number() OVER (
+      PARTITION BY app_name, eval_set_id, eval_id, invocation_id, turn_revision, metric_digest
+      ORDER BY decided_at DESC
+    ) = 1
+  ) d
+  WHERE decision <> 'score' AND EXISTS (
+    FROM feedback f
+    WHERE f.eval_id = d.eval_id AND f.eval_set_id IN (d.eval_set_id, d.eval_id) AND f.app_name IN ('', d.app_name)
+      AND NOT f.positive AND f.landed_at > d.decided_at
+  )
+),
 done AS (
   SELECT app_name, eval_set_id, eval_id, revision, metric_digest
   FROM these_scores
@@ -36,6 +60,7 @@ done AS (
       status IN ('crashed', 'error')
       OR (app_name, eval_set_id, eval_id) NOT IN (FROM failed_runs)
     )
+    AND (app_name, eval_set_id, eval_id, metric_digest) NOT IN (FROM outdated)
 ),
 missing AS (
   SELECT c.app_name, c.eval_set_id, c.eval_id, c.revision, list(w.metric_digest) AS digests

@@ -12,11 +12,6 @@ calls AS (
   FROM tool_calls WHERE eval_id IN $ids::VARCHAR[]
   GROUP BY ALL
 ),
-complained AS (
-  SELECT app_name, eval_set_id, eval_id, invocation_id, count(*) FILTER (NOT positive) AS complaints
-  FROM feedback WHERE eval_id IN $ids::VARCHAR[]
-  GROUP BY ALL
-),
 sessions AS (
   SELECT app_name, eval_set_id, eval_id, arg_max(service, revision) AS service
   FROM cases WHERE eval_id IN $ids::VARCHAR[]
@@ -38,13 +33,12 @@ SELECT app_name, eval_set_id, eval_id, invocation_id {conditions}
 FROM (
   SELECT t.* EXCLUDE (status), t.app_name AS app, t.status, coalesce(k.tools, []) AS tools,
          coalesce(k.failed_calls, 0) AS failed_calls,
-         coalesce(f.complaints, 0) + coalesce(w.complaints, 0) AS complaints,
+         coalesce(f.complaints, 0) AS complaints,
          s.service, coalesce(v.failed_metrics, []) AS failed_metrics
   FROM these t
   LEFT JOIN calls k USING (app_name, eval_set_id, eval_id, invocation_id, turn_revision)
-  LEFT JOIN complained f USING (app_name, eval_set_id, eval_id, invocation_id)
-  LEFT JOIN (SELECT * EXCLUDE (invocation_id) FROM complained WHERE invocation_id IS NULL) w
-    USING (app_name, eval_set_id, eval_id)
+  LEFT JOIN (FROM v_turn_feedback WHERE eval_id IN $ids::VARCHAR[]) f
+    USING (app_name, eval_set_id, eval_id, invocation_id)
   LEFT JOIN sessions s USING (app_name, eval_set_id, eval_id)
   LEFT JOIN verdicts v USING (app_name, eval_set_id, eval_id, invocation_id, turn_revision)
 )
