@@ -85,6 +85,7 @@ EXPLAINED = {
 """Packages whose users say themselves what is to be installed, or do without."""
 
 
+@pytest.mark.slow
 def test_a_command_names_the_extra_of_every_package_that_it_may_miss() -> None:
     imported = {
         name

@@ -131,6 +131,7 @@ def test_a_stalled_body_does_not_hold_the_end_up(tmp_path: Path) -> None:
     assert "Traceback" not in said
 
 
+@pytest.mark.slow
 def test_clients_that_go_away_are_not_written_about(tmp_path: Path) -> None:
     with collect(tmp_path) as server:
         for _ in range(20):

@@ -219,6 +219,7 @@ def test_a_mention_is_found_however_it_is_written(spelling: str) -> None:
     assert not mentions(text.encode(), ["somebody.else@example.com"])
 
 
+@pytest.mark.slow
 def test_feedback_that_a_person_gave_on_anothers_session_goes_and_mentions_are_counted(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -245,6 +246,7 @@ def test_feedback_that_a_person_gave_on_anothers_session_goes_and_mentions_are_c
         assert b"says Zoe" not in Path(path).read_bytes(), path
 
 
+@pytest.mark.slow
 def test_a_session_that_one_store_knows_is_erased_from_all(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -50,6 +50,7 @@ print(code, sorted(unused & set(sys.modules)))
 """
 
 
+@pytest.mark.slow
 def test_scoring_without_judges_loads_neither_network_nor_workers(tmp_path: Path) -> None:
     turn = {
         "userContent": {"role": "user", "content": "q"},

@@ -41,6 +41,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+@pytest.mark.slow
 def test_a_service_says_what_it_landed_and_nothing_while_nothing_comes(tmp_path: Path) -> None:
     write_log(tmp_path / "log.db", make_records([make_case(f"s-{n}") for n in range(3)]))
     command = [sys.executable, "-c", PROGRAM, "consume", "--log", "log.db", "--db", "x.duckdb"]

@@ -61,6 +61,7 @@ def test_agent():
 """
 
 
+@pytest.mark.slow
 def test_a_case_whose_run_failed_fails_its_test_and_names_the_error(
     run: Run, pytester: pytest.Pytester
 ) -> None:

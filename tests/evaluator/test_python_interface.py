@@ -111,6 +111,7 @@ def compared(head: Any, base: Any) -> tuple[Run, Run]:
     return ran[1], ran[0]
 
 
+@pytest.mark.slow
 def test_an_agent_that_got_worse_raises_with_the_cases_that_fail_now(tmp_path: Path) -> None:
     head, base = compared(lazy, agent)
     base.write_baseline(tmp_path / "baseline.json")
@@ -127,6 +128,7 @@ def test_an_agent_that_got_worse_raises_with_the_cases_that_fail_now(tmp_path: P
     assert head.outcome.scored == 30
 
 
+@pytest.mark.slow
 def test_an_agent_has_not_passed_that_did_not_run_everywhere_or_crashed_at_its_end() -> None:
     class Loses:
         made = 0
@@ -154,6 +156,7 @@ def test_an_agent_has_not_passed_that_did_not_run_everywhere_or_crashed_at_its_e
     assert evaluate(cases, [says_done], agent=agent).passed
 
 
+@pytest.mark.slow
 def test_no_change_and_no_proof_do_not_raise() -> None:
     head, base = compared(agent, agent)
 

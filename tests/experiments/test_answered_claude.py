@@ -129,6 +129,7 @@ def test_a_miss_ends_the_run(missing: Any, tmp_path: Path, shop: Shop, runs: Run
     assert not (tmp_path / "effects.txt").exists()
 
 
+@pytest.mark.slow
 def test_a_tool_that_may_run_runs(tmp_path: Path, shop: Shop, runs: Runs) -> None:
     ended, _ = played(
         tmp_path, shop, runs, Recording(runs=[SELL]), says("", call(SELL, "t1", sku="A")), says("Done.")
@@ -139,6 +140,7 @@ def test_a_tool_that_may_run_runs(tmp_path: Path, shop: Shop, runs: Runs) -> Non
     assert shop.effects() == ["sell A"]
 
 
+@pytest.mark.slow
 def test_without_a_recording_nothing_changes(tmp_path: Path, shop: Shop, runs: Runs) -> None:
     ended, _ = played(
         tmp_path, shop, runs, None, says("", call(SELL, "t1", sku="A")), says("Done.")
@@ -148,6 +150,7 @@ def test_without_a_recording_nothing_changes(tmp_path: Path, shop: Shop, runs: R
     assert shop.effects() == ["sell A"]
 
 
+@pytest.mark.slow
 def test_the_calls_of_a_sub_agent_are_answered(tmp_path: Path, shop: Shop, runs: Runs) -> None:
     order = {"description": "Sell", "prompt": "Sell A", "subagent_type": "general-purpose"}
     script = ScriptedAnthropic([
@@ -168,6 +171,7 @@ def test_the_calls_of_a_sub_agent_are_answered(tmp_path: Path, shop: Shop, runs:
     assert shop.effects() == []
 
 
+@pytest.mark.slow
 def test_a_built_in_tool_that_was_recorded_cannot_be_answered(
     tmp_path: Path, shop: Shop, runs: Runs
 ) -> None:

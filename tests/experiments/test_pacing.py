@@ -16,6 +16,7 @@ class RateLimitError(Exception):
     status_code = 429
 
 
+@pytest.mark.slow
 def test_a_refused_run_is_made_again_and_is_no_crash(tmp_path: Path) -> None:
     path = write_set(tmp_path, [case("sum", "add 2 3")])
     asked: list[float] = []

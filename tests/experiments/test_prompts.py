@@ -98,6 +98,7 @@ def test_what_helps_is_kept_until_nothing_fails(sets: tuple[Path, Path]) -> None
     assert len(seen[0].advice) == 4
 
 
+@pytest.mark.slow
 def test_the_writer_sees_training_cases_only(sets: tuple[Path, Path]) -> None:
     judge = writer({"tone": "{name}", "format": "Use words!"})
 

@@ -184,6 +184,7 @@ def test_agent(evaltap_case):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["option", "fixture"])
 def test_each_case_of_the_marker_is_a_test_that_runs_the_agent(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, by: str

@@ -57,6 +57,7 @@ def test_the_recorded_agent_gets_every_recorded_result_and_passes_every_metric(
     assert said_ == ["<email:5345e9>", None], "invented values are pseudonyms again"
 
 
+@pytest.mark.slow
 def test_an_address_that_an_agent_has_of_its_own_matches_its_pseudonym(
     evaltap: Evaltap, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,6 +97,7 @@ def test_an_agent_that_swallows_the_miss_is_invalid_all_the_same(evaltap: Evalta
     assert (code, found["units"]["invalid"], real_calls()) == (3, 2, 0)
 
 
+@pytest.mark.slow
 def test_a_tool_that_a_thread_of_the_agent_calls_is_answered_or_does_not_run(
     evaltap: Evaltap,
 ) -> None:
@@ -191,6 +193,7 @@ def test_a_result_that_was_not_recorded_makes_the_unit_invalid_and_says_so(
     ]
 
 
+@pytest.mark.slow
 def test_declared_mocks_of_trpc_agent_go_answer_before_tools(
     evaltap: Evaltap, tmp_path: Path
 ) -> None:

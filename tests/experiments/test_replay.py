@@ -291,6 +291,7 @@ def test_a_sample_of_sampled_traffic_is_weighted_by_both_draws(evaltap: Evaltap)
     assert found["metrics"]["run_succeeded"]["old"]["rate"] == 1.0
 
 
+@pytest.mark.slow
 def test_sessions_that_cannot_be_replayed_are_counted_by_reason(evaltap: Evaltap) -> None:
     with Recorder(log="shop.log.db", app_name="shop") as recorder:
         for number in range(6):

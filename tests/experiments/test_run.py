@@ -189,6 +189,7 @@ def test_an_agent_that_will_not_be_cancelled_is_abandoned(evaltap: Evaltap) -> N
     assert time.monotonic() - began < 60, "nobody waits for it"
 
 
+@pytest.mark.slow
 def test_an_answer_that_nobody_asked_for_is_a_crash_also_at_the_end(evaltap: Evaltap) -> None:
     Path("late.py").write_text(
         'import sys\nfor _ in sys.stdin:\n    print(\'{"answer": "5"}\', flush=True)\n'
@@ -201,6 +202,7 @@ def test_an_answer_that_nobody_asked_for_is_a_crash_also_at_the_end(evaltap: Eva
     assert "answered twice" in found["cases"][0]["reasons"][0]
 
 
+@pytest.mark.slow
 def test_an_agent_meets_the_conversation_so_far_and_the_context(
     evaltap: Evaltap, tmp_path: Path
 ) -> None:
@@ -361,6 +363,7 @@ def test_the_target_ends_the_experiment_as_soon_as_it_is_certain(evaltap: Evalta
     assert (missed[0], missed[1]["until"]) == (1, "missed")
 
 
+@pytest.mark.slow
 def test_one_result_file_holds_all_runs(evaltap: Evaltap) -> None:
     run(evaltap, "agents:answer", "--runs", "3", "--result", "r.evalset_result.json")
 
@@ -402,6 +405,7 @@ def test_pseudonyms_reach_the_agent_as_values_and_the_record_as_pseudonyms(
     assert found["metrics"][1]["pass_rate"] == 1.0
 
 
+@pytest.mark.slow
 def test_a_message_that_no_text_can_hold_is_kept_readable(evaltap: Evaltap) -> None:
     Path("agents.py").write_text("def odd(messages):\n    raise ValueError('a\\ud800b')\n")
 
@@ -429,6 +433,7 @@ def test_an_invented_value_is_known_however_an_agent_writes_it(write: Callable[[
     assert ",".join(inventions.restore(given)) == said
 
 
+@pytest.mark.slow
 def test_more_telephone_numbers_than_there_are_for_drama_are_invented_or_left() -> None:
     inventions = Inventions()
     said = [f"<phone:{number * 7919:012x}>" for number in range(3_000)]
@@ -441,6 +446,7 @@ def test_more_telephone_numbers_than_there_are_for_drama_are_invented_or_left() 
     assert given == [inventions.fill(one) for one in said]
 
 
+@pytest.mark.slow
 def test_the_peers_quick_start_runs_as_printed(evaltap: Evaltap, tmp_path: Path) -> None:
     Path("calc.py").write_text(
         "def agent(messages, turn):\n"

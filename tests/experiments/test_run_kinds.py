@@ -95,6 +95,7 @@ def test_what_an_agent_cannot_take_is_said_before_it_is_called(evaltap: Evaltap)
     assert "the agent takes no session state, and 1 case has one: Ann" in said
 
 
+@pytest.mark.slow
 def test_an_http_agent_is_asked_by_its_template_and_another_template_is_another_agent(
     evaltap: Evaltap,
 ) -> None:
@@ -145,6 +146,7 @@ def agent(messages):
 """
 
 
+@pytest.mark.slow
 def test_an_agent_that_records_itself_writes_nothing_to_the_log_of_production(
     evaltap: Evaltap,
 ) -> None:

@@ -132,6 +132,7 @@ def test_why_a_conversation_ended_is_stored_and_the_users_faults_are_not_the_age
     assert (shown.runs[0].reason == ended) == ("scored" in units), "otherwise the reason says more"
 
 
+@pytest.mark.slow
 def test_the_starting_prompt_comes_first_without_asking_the_user(evaltap: Evaltap) -> None:
     write(scenario(plan={**PLAN, "startingPrompt": "Hello", "maxAllowedInvocations": 2}))
 
@@ -140,6 +141,7 @@ def test_the_starting_prompt_comes_first_without_asking_the_user(evaltap: Evalta
     assert [said for said, _ in turns()] == ["Hello", "seat 1"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("agent", "driver", "passes"),
     [("clerk", "actual", True), ("careless", "actual", False), ("careless", "expected", False),
@@ -169,6 +171,7 @@ def test_another_agent_gives_the_expected_turns_of_what_the_user_said(
     assert rows[0].expected_invocation.final_response.content == "booked seat 1"
 
 
+@pytest.mark.slow
 def test_an_expected_agent_answers_the_turns_of_a_conversation_with_its_own_mocks(
     evaltap: Evaltap,
 ) -> None:
@@ -208,6 +211,7 @@ def test_mocks_of_the_case_answer_the_tools_of_both_agents_in_every_turn(
     assert {json.loads(one)["tools"][0]["result"]["ok"] for one in expected} == {"any"}
 
 
+@pytest.mark.slow
 def test_everything_that_is_missing_is_listed_before_the_first_call(
     evaltap: Evaltap, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,6 +242,7 @@ def test_an_expected_agent_that_cannot_be_given_the_state_is_refused(evaltap: Ev
     assert "--expected-agent: the agent takes no session state, which a case has" in said
 
 
+@pytest.mark.slow
 def test_the_key_of_a_users_model_is_stored_nowhere(evaltap: Evaltap, tmp_path: Path) -> None:
     write(scenario(plan={**PLAN, "maxAllowedInvocations": 1}))
     with judge_server(lambda _: Answer("seat 1")) as server:

@@ -189,6 +189,7 @@ def test_a_crashed_run_has_not_passed(tmp_path: Path, estimate: Estimate) -> Non
     assert (row["turns"], row["rate"], row["not_counted"]) == (300, pytest.approx(0.9), 0.0)
 
 
+@pytest.mark.slow
 def test_with_probability_0_the_rest_is_uncovered(
     tmp_path: Path, estimate: Estimate, capsys: pytest.CaptureFixture[str]
 ) -> None:

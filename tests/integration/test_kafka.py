@@ -271,6 +271,7 @@ def test_without_a_broker_a_command_says_one_line_and_leaves_no_thread_behind(
     ]
 
 
+@pytest.mark.slow
 def test_what_retention_deletes_unread_while_a_consumer_runs_is_a_gap_with_its_offsets(
     broker: Broker, client: KafkaClientName, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -69,6 +69,7 @@ def test_record_cases_returns_when_all_is_acknowledged_also_through_an_outage(
         assert landed(broker.log(), store) == 500
 
 
+@pytest.mark.slow
 def test_record_that_is_interrupted_says_how_many_turns_wait_and_the_next_one_sends_them(
     broker: Broker, tmp_path: Path
 ) -> None:
@@ -194,6 +195,7 @@ def _line(role: str, text: str) -> dict[str, Any]:
             "timestamp": "2026-04-01T00:00:00.000Z", "message": message}  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_consumer_goes_on_through_an_outage(broker: Broker) -> None:
     broker.must_be_ours()
     with (

@@ -71,6 +71,7 @@ def the_first(count: int, way: Way, kind: int, fate: Fate) -> Rule:
     return rule
 
 
+@pytest.mark.slow
 def test_a_broker_that_never_answers_keeps_nobody_waiting(
     broker: Broker, network: Proxy, url: str
 ) -> None:

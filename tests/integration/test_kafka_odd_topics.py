@@ -145,6 +145,7 @@ def test_a_topic_that_is_not_there_is_named_and_not_made_by_looking(
     assert f"the cluster has no topic {broker.name('misspelt')}" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_consumer_waits_for_a_topic_that_is_made_later(
     broker: Broker, client: KafkaClientName
 ) -> None:

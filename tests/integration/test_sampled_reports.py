@@ -165,6 +165,7 @@ def test_each_format_has_the_weighted_rate(
     assert suite.get("tests") == str(sampled.kept)
 
 
+@pytest.mark.slow
 def test_cost_and_latency_are_those_of_all_traffic(
     sampled: Sampled, capsys: pytest.CaptureFixture[str]
 ) -> None:

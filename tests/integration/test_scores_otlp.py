@@ -139,6 +139,7 @@ def test_each_score_is_an_event_within_the_span_that_it_judges(
     assert not [path for path, _, _ in server.requests[before:] if path == "/v1/logs"]
 
 
+@pytest.mark.slow
 def test_explanations_are_sent_when_asked_for_and_redacted(
     evaltap: Evaltap, server: Received
 ) -> None:

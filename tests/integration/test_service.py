@@ -268,6 +268,7 @@ def test_a_consumer_that_was_told_to_stop_is_not_ready_while_it_finishes() -> No
     assert running.status.moves
 
 
+@pytest.mark.slow
 def test_figures_are_of_stored_rows_and_the_estimates_own(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

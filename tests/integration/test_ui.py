@@ -21,6 +21,7 @@ from support.worlds.shop import Asked, landed
 _MAIN = "from evaltap.cli.main import main; raise SystemExit(main())"
 
 
+@pytest.mark.slow
 def test_a_new_link_is_for_the_page_that_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -71,6 +72,7 @@ def test_the_page_leaves_the_handlers_of_other_loggers_open(tmp_path: Path) -> N
         handler.close()
 
 
+@pytest.mark.slow
 def test_commands_read_the_file_while_the_page_runs_and_none_writes_to_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -58,6 +58,7 @@ def report(db: Path, capsys: pytest.CaptureFixture[str], *more: str) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.slow
 def test_the_same_eval_ids_of_another_version_are_other_cases(
     db: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -81,6 +82,7 @@ def test_the_same_eval_ids_of_another_version_are_other_cases(
     assert "75.0%" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_repeats_are_runs_and_give_pass_at_k(db: Path, capsys: pytest.CaptureFixture[str]) -> None:
     passed = ({"s-1", "s-2", "s-3", "s-4"}, {"s-1", "s-2"}, {"s-1", "s-3", "s-4", "s-2"})
     for number, good in enumerate(passed, start=1):
@@ -134,6 +136,7 @@ def test_report_and_estimate_count_the_repeats_of_a_case_as_one_cluster(
     assert f"rule_avg_score, k 2: {low:.0%} to {high:.0%}, " in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_repeats_of_a_case_are_one_cluster_where_the_case_is_named(db: Path) -> None:
     for number in (1, 2, 3):
         log = db.parent / f"{number}.log.db"

@@ -110,6 +110,7 @@ DOCUMENTS = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=600, deadline=None)
 @given(st.sampled_from(["note", "order_id"]), DOCUMENTS)
 def test_a_document_that_is_calm_as_a_whole_is_what_part_by_part_redaction_leaves(

@@ -323,6 +323,7 @@ def test_a_fall_of_all_cases_is_found_about_as_often_as_by_the_informed_test() -
     assert found.product > found.ideal - 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["errors kept", "two draws"])
 def test_two_weeks_of_the_same_traffic_are_called_worse_in_2_of_100_at_most(name: str) -> None:
     rounds = 200

@@ -161,6 +161,7 @@ def labelled_sessions(
     return labels, [(at[0], float(judged[at])) for at in np.ndindex(*judged.shape)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sessions", "turns", "alike"), [(20, 5, 0.3), (30, 10, 0.3), (15, 8, 0.5)]
 )
@@ -350,6 +351,7 @@ def write(url: str, label: Callable[[int], dict[str, Any]]) -> None:
 COMMAND = ["calibrate", "labels.jsonl", "--metrics", "m.json", "--json"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("level", "label"),
     [
@@ -393,6 +395,7 @@ def test_cases_can_be_scored_on_the_way_and_the_result_is_read_by_people(
     assert "the judge passes, people fail: c-4" in shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("label", "says"),
     [

@@ -202,6 +202,7 @@ def test_coverage_names_what_a_set_lacks(
     assert "missing refund: 50.0%" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_versions_and_models_of_a_set_are_those_its_cases_were_recorded_with(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -213,6 +213,7 @@ def test_an_edit_becomes_the_expected_turn_and_a_rejected_one_no_case(
     assert (stamp["state"], stamp["by"]) == ("edited", ["ann"])
 
 
+@pytest.mark.slow
 def test_the_provenance_of_a_case_is_the_decision_on_its_own_turns(tmp_path: Path) -> None:
     asked = [Asked("Where is A-1?", session="s"), Asked("A joke", (), "No.", session="s")]
     database, out = str(landed(tmp_path, asked)), tmp_path / "g.evalset.json"
@@ -247,6 +248,7 @@ def test_reviews_are_labels_for_judges(review: Review, database: Path, tmp_path:
     assert {one[:2] for one in read_labels(database)} == {one[:2] for one in read_labels(labels)}
 
 
+@pytest.mark.slow
 def test_decisions_made_elsewhere_are_imported_as_one(
     review: Review, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

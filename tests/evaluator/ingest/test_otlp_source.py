@@ -232,6 +232,7 @@ class TestOffsets:
             assert Lander(store).offsets()[SPANS] > len(children)
             assert process.assembler.buffer.counters.traces_timed_out == 1
 
+    @pytest.mark.slow
     def test_a_burst_of_open_traces_stays_within_the_limits(self) -> None:
         _check_burst(traces=4_000, held=500)
 
@@ -240,6 +241,7 @@ class TestOffsets:
     def test_a_burst_of_a_hundred_thousand_open_traces_stays_within_the_limits(self) -> None:
         _check_burst(traces=100_000, held=10_000)
 
+    @pytest.mark.slow
     def test_rows_about_traces_go_once_the_offsets_have_passed_them(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -38,6 +38,7 @@ def test_quiet_months_stay_quiet_though_days_differ(month: Month) -> None:
         assert found.naive > 0.2, "an alarm at a threshold would pass this test, too"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("month", "days"), [(Month(200, later=0.1), 4.0), (Month(50, later=0.2), 3.0)]
 )

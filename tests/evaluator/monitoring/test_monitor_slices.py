@@ -121,6 +121,7 @@ def test_a_tool_that_breaks_is_found_named_first_and_stays_until_it_is_mended(
     assert replayed(evaltap, db, HELPFUL)[1] == events
 
 
+@pytest.mark.slow
 def test_more_of_what_was_always_hard_is_told_from_an_agent_that_got_worse(
     evaltap: Evaltap,
 ) -> None:
@@ -157,6 +158,7 @@ def test_slices_are_watched_one_by_one(evaltap: Evaltap) -> None:
     assert "search" not in firing
 
 
+@pytest.mark.slow
 def test_an_alarm_names_cases_that_are_not_all_alike(evaltap: Evaltap) -> None:
     db = store_of(
         evaltap, lambda tool, day: 0.2 if day >= 16 else 0.03, tools=lambda day: ("search",)
@@ -181,6 +183,7 @@ def test_an_alarm_names_cases_that_are_not_all_alike(evaltap: Evaltap) -> None:
     assert again["cases"] == [alarm["cases"][0], unlike, *alarm["cases"][1:9]]
 
 
+@pytest.mark.slow
 def test_most_turns_that_take_longer_are_found_though_the_slowest_take_no_longer(
     evaltap: Evaltap,
 ) -> None:
@@ -237,6 +240,7 @@ def test_a_turn_of_a_clock_that_was_never_set_is_no_baseline(evaltap: Evaltap) -
     assert helpful["slice"] == {"tool": "refund"}
 
 
+@pytest.mark.slow
 def test_a_mean_that_rises_is_an_alarm_in_its_unit_that_names_the_slice(evaltap: Evaltap) -> None:
     db = store_of(
         evaltap, lambda tool, day: 0.0, latency=lambda day, number: 300.0 if day >= 16 else 100.0
@@ -256,6 +260,7 @@ def test_a_mean_that_rises_is_an_alarm_in_its_unit_that_names_the_slice(evaltap:
     assert "100 ms -> 300 ms (95 %: " in text
 
 
+@pytest.mark.slow
 def test_a_mean_score_that_falls_is_an_alarm_that_names_the_broken_tool(evaltap: Evaltap) -> None:
     db = store_of(evaltap, lambda tool, day: 0.9 if tool == "refund" and day >= 16 else 0.05)
 
@@ -270,6 +275,7 @@ def test_a_mean_score_that_falls_is_an_alarm_that_names_the_broken_tool(evaltap:
     assert alarm["cases"]
 
 
+@pytest.mark.slow
 def test_a_fixed_limit_on_a_mean_fires_in_its_unit(evaltap: Evaltap) -> None:
     def latency(day: int, number: int) -> float:
         return (900.0 if day == 5 else 100.0) + number
@@ -303,6 +309,7 @@ def test_silence_is_an_alarm_until_the_next_turn(evaltap: Evaltap) -> None:
     assert re.search(r"^  no turn since \S+ \S+ until \S+ \S+ UTC$", text, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_without_enough_days_a_watch_is_learning(evaltap: Evaltap) -> None:
     db = store_of(evaltap, lambda tool, day: 0.1, days=9)
 

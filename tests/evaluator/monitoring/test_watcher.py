@@ -323,6 +323,7 @@ def test_who_only_waits_for_the_watches_to_end_waits_through_no_pause() -> None:
         watcher.close()
 
 
+@pytest.mark.slow
 def test_a_turn_of_a_fast_clock_ends_no_silence(evaltap: Evaltap) -> None:
     fast = make_turn(creationTimestamp=(FIRST + timedelta(days=900)).timestamp())
     record = encode_case(make_case("fast", [fast]), producer_id="q", seq=1, time=FIRST)

@@ -228,6 +228,7 @@ def test_votes_are_by_rubric_and_turn(reader: StoreReader) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_long_case_is_shown_in_ranges_of_turns_that_name_the_failing_ones(tmp_path: Path) -> None:
     path = support_store(tmp_path, cases=[long_session(75, wrong=[40, 70])])
     key = ("shop", "live", "s-long")

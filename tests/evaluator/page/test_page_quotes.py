@@ -52,6 +52,7 @@ def test_a_part_of_a_text_is_found_in_it(text: str, data: st.DataObject) -> None
         assert places_of(quote, text)
 
 
+@pytest.mark.slow
 def test_evidence_is_linked_both_ways(tmp_path: Path) -> None:
     path = support_store(tmp_path, count=1)
     with Store(path) as store:

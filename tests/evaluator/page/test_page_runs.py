@@ -141,6 +141,7 @@ def test_runs_and_comparisons_have_a_twin(path: Path, tmp_path: Path) -> None:
     assert listed["data"]["total"] == 2
 
 
+@pytest.mark.slow
 def test_a_run_that_there_is_not_is_said_on_the_page(tmp_path: Path) -> None:
     with served(support_store(tmp_path, count=5), tmp_path) as site:
         answer = site.ask("/compare?a=x")

@@ -111,6 +111,7 @@ def test_every_table_is_archived_or_computed_from_those_that_are() -> None:
     assert sorted(tables) == sorted(layout().tables)
 
 
+@pytest.mark.slow
 def test_every_table_reads_back_as_it_was(capsys: Out) -> None:
     with Store("x.duckdb") as store:
         for table in {*DATED, *UNDATED, *COPIED} - {"meta", "units"}:
@@ -164,6 +165,7 @@ def test_files_and_folders_are_their_owners() -> None:
     assert modes == {0}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("filled")
 def test_a_second_run_adds_only_what_is_new(capsys: Out) -> None:
     before = files()
@@ -180,6 +182,7 @@ def test_a_second_run_adds_only_what_is_new(capsys: Out) -> None:
     assert contents("a") == contents("x.duckdb")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("filled")
 def test_of_a_session_that_goes_on_after_it_was_archived_the_latest_state_is_read(
     capsys: Out,
@@ -252,6 +255,7 @@ def test_an_archive_is_scored_into_a_new_file_with_its_rows(capsys: Out) -> None
     assert "already contains turns" in run(capsys, *score, "--db", "y.duckdb")[1]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("filled")
 def test_an_interrupted_run_leaves_the_archive_as_it_was_and_the_next_goes_on(capsys: Out) -> None:
     def interrupt(rows: int) -> None:
@@ -286,6 +290,7 @@ def prune(capsys: Out, *more: str) -> tuple[int, Any]:
     return run(capsys, "store", "prune", "x.duckdb", *options)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("filled")
 def test_what_is_pruned_stays_in_the_archive(capsys: Out) -> None:
     before = contents("a")
@@ -301,6 +306,7 @@ def test_what_is_pruned_stays_in_the_archive(capsys: Out) -> None:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("filled")
 @pytest.mark.parametrize("more", [(), ("--dry-run",)], ids=["prune", "dry run"])
 def test_nothing_is_pruned_that_the_archive_lacks(capsys: Out, more: tuple[str, ...]) -> None:
@@ -425,6 +431,7 @@ def test_bad_input_is_one_clear_error(
     assert len(found.strip().splitlines()) == 1 or "usage:" in found
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("filled")
 def test_files_of_an_older_layout_lack_columns_and_hold_no_new_rows(capsys: Out) -> None:
     for one in Path("a", "turns").rglob("*.parquet"):
@@ -441,6 +448,7 @@ def test_files_of_an_older_layout_lack_columns_and_hold_no_new_rows(capsys: Out)
     assert archived(capsys) == {}
 
 
+@pytest.mark.slow
 def test_an_experiment_is_archived_when_its_units_have_ended(capsys: Out) -> None:
     fill([make_case("c", [turn("t-1", 1)]), make_case("d", [turn("t-1", 1)])])
     unit = ("e", None, "default", "d", 1, 1, "begun", None, 1, 1.0, None)
@@ -480,6 +488,7 @@ def test_a_person_is_erased_from_an_archive(capsys: Out) -> None:
     assert main([*VERIFY]) == 0
 
 
+@pytest.mark.slow
 def test_an_archive_store_is_only_read(capsys: Out) -> None:
     fill([make_case("c", [turn("t-1", 1)])])
     archived(capsys)

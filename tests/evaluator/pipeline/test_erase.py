@@ -195,6 +195,7 @@ def test_mentions_in_the_cases_of_others_are_told_not_changed(
     assert "log.db: 1 cases of other people mention the subject" in told["out_of_reach"][0]
 
 
+@pytest.mark.slow
 def test_a_longer_id_is_no_mention(capsys: pytest.CaptureFixture[str]) -> None:
     others = [case(f"o-{user}", user, f"I am {user}") for user in ("user-170", "user-17x")]
     fill(case("m", "user-17", "I am user-17"), *others, case("b", "bob", "Ask (user-17)"))

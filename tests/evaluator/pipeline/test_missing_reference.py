@@ -164,6 +164,7 @@ def test_turns_that_landed_with_a_reference_are_compared_and_the_others_are_not(
             ]
 
 
+@pytest.mark.slow
 def test_consume_and_score_agree_and_references_may_cover_some_of_the_cases(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

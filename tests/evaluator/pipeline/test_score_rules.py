@@ -119,6 +119,7 @@ def test_only_drawn_turns_are_judged_and_the_estimate_speaks_of_all(
     assert (rate["covered"], rate["not_counted"]) == (1.0, 0.0)
 
 
+@pytest.mark.slow
 def test_a_turn_that_was_left_out_says_why(evaltap: Evaltap, judge: JudgeServer) -> None:
     land()
     consume(evaltap, rule(0.1))
@@ -226,6 +227,7 @@ def test_a_turn_keeps_its_draw_when_a_rule_with_another_unit_takes_over(evaltap:
     }
 
 
+@pytest.mark.slow
 def test_a_session_is_one_draw_where_the_rule_says_so(evaltap: Evaltap, judge: JudgeServer) -> None:
     land()
     consume(evaltap, rule(0.25, unit="session"))
@@ -257,6 +259,7 @@ def test_the_interval_of_this_traffic_knows_whether_turns_or_sessions_were_drawn
     assert (rate["traffic_low"], rate["traffic_high"]) == pytest.approx(oracle.traffic, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_the_costly_metric_looks_only_where_the_cheap_one_failed(
     evaltap: Evaltap, judge: JudgeServer
 ) -> None:
@@ -313,6 +316,7 @@ def test_rules_with_conditions_are_nested_and_weighted(
     assert unweighted < 0.6, "without weights this test would pass, too"
 
 
+@pytest.mark.slow
 def test_a_report_weights_the_scores_of_a_rule_as_the_estimate_does(
     evaltap: Evaltap, judge: JudgeServer
 ) -> None:

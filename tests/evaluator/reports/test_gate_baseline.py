@@ -150,6 +150,7 @@ def test_another_rule_is_not_compared_silently(evaltap: Evaltap) -> None:
     assert "--across-metrics" in error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("wanted", "code"), [("0.7", 0), ("0.9", 3), ("1", 1)])
 def test_a_least_pass_rate_replaces_that_every_case_must_pass(
     evaltap: Evaltap, wanted: str, code: int
@@ -235,6 +236,7 @@ def test_slices_inform_beside_the_verdict_of_the_gate(evaltap: Evaltap) -> None:
     assert "slices (for information only)" in out
 
 
+@pytest.mark.slow
 def test_equal_verdicts_of_trials_are_printed_once(evaltap: Evaltap) -> None:
     _, out, _ = evaltap("gate", *rounds("main", broken=[3], flaky=[5]), *GATE)
 

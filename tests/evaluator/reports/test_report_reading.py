@@ -263,6 +263,7 @@ def test_long_texts_calls_and_turns_are_cut_with_a_word(tmp_path: Path) -> None:
     assert one.evidence[0].omitted_calls == 2
 
 
+@pytest.mark.slow
 def test_a_call_that_differs_is_never_cut_and_equal_ones_are_folded(tmp_path: Path) -> None:
     right = [make_tool(arguments={"page": n}) for n in range(300)]
     made = [*right[:-1], make_tool(arguments={"page": -1})]

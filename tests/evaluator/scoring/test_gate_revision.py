@@ -212,6 +212,7 @@ def test_attempts_are_stored_with_their_feedback_and_the_last_one_counts(
 MISSING_DAY = "names day: 1: contains 0 of 1; missing: 'Monday'"
 
 
+@pytest.mark.slow
 def test_loops_do_not_run_together(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     checked = gate(CORRECT)
 
@@ -372,6 +373,7 @@ def test_without_any_threshold_there_is_no_gate() -> None:
     assert gate(SAFE | {"threshold": None}, EVALTAP_GATE_SAFETY="1").thresholds == {"safety": 1.0}
 
 
+@pytest.mark.slow
 def test_no_report_contradicts_the_gate(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lenient = [CORRECT | {"threshold": 0.4}, SAFE | {"threshold": 0}]
     cases = [
@@ -394,6 +396,7 @@ def test_no_report_contradicts_the_gate(folder: Path, capsys: pytest.CaptureFixt
     assert report["cases"][0]["opening"] == "Where is order A-100?"
 
 
+@pytest.mark.slow
 def test_what_a_gate_could_not_check_is_not_shown_as_passed(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -409,6 +412,7 @@ def test_what_a_gate_could_not_check_is_not_shown_as_passed(
     assert 'type="error"' in text
 
 
+@pytest.mark.slow
 def test_of_the_trials_of_a_case_the_worst_is_how_it_stands(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -438,6 +442,7 @@ def test_a_gate_is_stored_without_keys(folder: Path, monkeypatch: pytest.MonkeyP
     assert secret.encode() not in Path("x.duckdb").read_bytes()
 
 
+@pytest.mark.slow
 def test_erasing_and_pruning_know_what_gates_keep(folder: Path) -> None:
     theirs = case() | {"sessionInput": {"appName": "shop", "userId": "jane"}, "evalId": "hers"}
     assert run(theirs, case(), dimensions=[CORRECT], more=("--db", "x.duckdb")) == 0

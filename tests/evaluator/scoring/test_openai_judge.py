@@ -173,6 +173,7 @@ def test_a_server_that_is_not_there_is_unavailable() -> None:
     judge.close()
 
 
+@pytest.mark.slow
 def test_a_slow_server_is_unavailable_after_the_timeout() -> None:
     import threading
 

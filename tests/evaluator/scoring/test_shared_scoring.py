@@ -140,6 +140,7 @@ def test_metrics_that_share_work_score_as_each_does_alone(
         assert outcome == alone
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.lists(cases(), min_size=2, max_size=3), CHOSEN)
 def test_what_the_turns_of_a_shape_share_changes_no_outcome(
@@ -155,6 +156,7 @@ def test_what_the_turns_of_a_shape_share_changes_no_outcome(
         assert scorer.score(case) == outcome
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(cases(), CHOSEN)
 def test_neither_equal_bytes_nor_outlines_change_an_outcome(

@@ -232,6 +232,7 @@ def test_the_matrix_holds_the_likeness_of_each_pair(
             assert 0 <= score <= 1
 
 
+@pytest.mark.slow
 @given(CRITERIA, VALUES)
 def test_a_value_is_like_itself(criterion: dict[str, Any], value: Any) -> None:
     # Not as a pattern: that need not match itself.
