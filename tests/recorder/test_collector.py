@@ -193,6 +193,25 @@ def test_what_cannot_be_taken_is_refused_in_the_senders_encoding(
     assert recorded(*recorder) == []
 
 
+@pytest.mark.parametrize(
+    "broken", [{"traceId": "00" * 16}, {"traceId": "ab"}, {"startTimeUnixNano": "soon"}]
+)
+def test_a_span_that_is_invalid_does_not_cost_those_that_a_gateway_sends_with_it(
+    recorder: tuple[Recorder, MemorySink], broken: dict[str, Any]
+) -> None:
+    document = json.loads(CASE.read_text())
+    spans = document["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    spans.insert(0, spans[0] | broken)
+    with serving(recorder[0]) as url:
+        status, _, answer = post(f"{url}/v1/traces", json.dumps(document).encode())
+
+    assert status == 200
+    told = json.loads(answer)["partialSuccess"]
+    assert told["rejectedSpans"] == "1"
+    assert "spans[0]" in told["errorMessage"]
+    assert len(recorded(*recorder)) == 1
+
+
 @pytest.mark.parametrize("body", [b"{}", b'{"resourceSpans": []}'])
 def test_an_empty_request_is_a_success(recorder: tuple[Recorder, MemorySink], body: bytes) -> None:
     with serving(recorder[0]) as url:

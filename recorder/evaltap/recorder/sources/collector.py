@@ -211,7 +211,9 @@ def application(
     recorder.register(source)
     decoder = ThreadPoolExecutor(1, thread_name_prefix="evaltap-decode")
 
-    def receiver(decode: Callable[[bytes], JsonObject], table: Any, answer: type[Any]) -> Any:
+    def receiver(
+        decode: Callable[[bytes], JsonObject], table: Any, answer: Callable[[Sequence[str]], Any]
+    ) -> Any:
         async def receive(request: Request) -> Response:
             kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
             try:
@@ -227,19 +229,19 @@ def application(
                 read = _json if kind == _JSON else partial(_protobuf, decode=decode, table=table)
                 source.reserve(len(body))
                 taking = partial(_take, recorder, source, body, read)
-                await asyncio.get_running_loop().run_in_executor(decoder, taking)
+                rejected = await asyncio.get_running_loop().run_in_executor(decoder, taking)
             except RequestRefusedError as refused:
                 return _refusal(refused, kind)
             except ClientDisconnect:
                 return Response(status_code=400)  # the client is gone
             except asyncio.CancelledError:  # the server stops before the body arrives
                 return Response(status_code=503)
-            return _encoded(answer(), kind)
+            return _encoded(answer(rejected), kind)
 
         return receive
 
-    traces = receiver(otlp_protobuf.decode_traces, parts.TRACES, ExportTraceServiceResponse)
-    logs = receiver(otlp_protobuf.decode_logs, parts.LOGS, ExportLogsServiceResponse)
+    traces = receiver(otlp_protobuf.decode_traces, parts.TRACES, _traces_answer)
+    logs = receiver(otlp_protobuf.decode_logs, parts.LOGS, _logs_answer)
     return Starlette(
         routes=[
             Route("/v1/traces", traces, methods=["POST"]),
@@ -270,11 +272,14 @@ def _health(recorder: Recorder, access: CollectorAccess) -> Any:
 
 def _take(
     recorder: Recorder, source: ReceivedSource, body: bytes, read: Callable[[bytes], JsonObject]
-) -> None:
-    """Decode a body for which there is room and submit its records, all of them or none."""
-    taken = False
+) -> Sequence[str]:
+    """Decode a body for which there is room and submit its records; return why some were rejected.
+
+    Raises RequestRefusedError if none is taken.
+    """
+    taken, rejected = False, list[str]()
     try:
-        records = tuple(decode_request(read(body)))
+        records = tuple(decode_request(read(body), rejected=rejected))
         taken = bool(records) and source.submit(recorder, records, len(body))
     except FormatError as error:
         raise RequestRefusedError(400, INVALID_ARGUMENT, str(error)) from None
@@ -283,6 +288,25 @@ def _take(
             source.release(len(body))
     if records and not taken:
         raise RequestRefusedError(503, UNAVAILABLE, "the recorder is busy; try again")
+    if rejected and not records:
+        raise RequestRefusedError(400, INVALID_ARGUMENT, rejected[0])
+    return rejected
+
+
+def _traces_answer(rejected: Sequence[str]) -> ExportTraceServiceResponse:
+    answer = ExportTraceServiceResponse()
+    if rejected:
+        answer.partial_success.rejected_spans = len(rejected)
+        answer.partial_success.error_message = rejected[0]
+    return answer
+
+
+def _logs_answer(rejected: Sequence[str]) -> ExportLogsServiceResponse:
+    answer = ExportLogsServiceResponse()
+    if rejected:
+        answer.partial_success.rejected_log_records = len(rejected)
+        answer.partial_success.error_message = rejected[0]
+    return answer
 
 
 def _json(body: bytes) -> JsonObject:

@@ -169,11 +169,17 @@ def _is_protobuf(data: bytes) -> bool:
 
 
 def decode_request(
-    document: object, *, path: str = "", place: str = "", skipped: list[str] | None = None
+    document: object,
+    *,
+    path: str = "",
+    place: str = "",
+    skipped: list[str] | None = None,
+    rejected: list[str] | None = None,
 ) -> Iterator[Span | LogRecord]:
     """Yield the spans and log records of one decoded export request.
 
-    Spans without a trace id are listed in `skipped` if given, otherwise rejected.
+    Spans without a trace id are listed in `skipped` if given, and whatever else is invalid in
+    `rejected`; otherwise they raise FormatError, as do documents that are no request.
     """
     root = _Place(path, place)
     if not isinstance(document, dict):
@@ -191,10 +197,26 @@ def decode_request(
             if skipped is not None and _has_no_trace(item):
                 skipped.append(str(at.error("a span whose trace id is all zeros")))
                 continue
-            yield _span(item, at, scope, attributes)
+            try:
+                span = _span(item, at, scope, attributes)
+            except FormatError as error:
+                _reject(error, rejected)
+            else:
+                yield span
     for resource, logs in _entries(document, root, "resourceLogs"):
         for scope, at, item in _records(resource, logs, "scopeLogs", "logRecords"):
-            yield _log(item, at, scope)
+            try:
+                record = _log(item, at, scope)
+            except FormatError as error:
+                _reject(error, rejected)
+            else:
+                yield record
+
+
+def _reject(error: FormatError, rejected: list[str] | None) -> None:
+    if rejected is None:
+        raise error
+    rejected.append(str(error))
 
 
 def _has_no_trace(item: Mapping[str, object]) -> bool:
