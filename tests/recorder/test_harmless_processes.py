@@ -1,5 +1,6 @@
 """The recorder harms no process: threads, forks, signals, exits."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -204,6 +205,33 @@ with multiprocessing.get_context('fork').Pool(3) as pool:
     assert sorted(sessions(tmp_path / "log.db")) == sorted(
         ["main", *(f"worker-{n}" for n in range(30))]
     )
+
+
+@pytest.mark.slow
+def test_time_in_which_the_process_stands_still_costs_a_close_no_turn(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text("""
+import os, signal
+from evaltap.recorder import MemorySink, Recorder
+class Pausing(MemorySink):
+    def append(self, records):
+        if not self.records:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        super().append(records)
+sink = Pausing()
+recorder = Recorder(sink=sink, close_timeout_seconds=0.7)
+for session in ('a', 'b'):
+    with recorder.turn(session_id=session, user='u') as turn:
+        turn.respond('a')
+print(recorder.close(), sorted({case['evalId'] for case in sink.cases}))
+""")
+    process = subprocess.Popen(
+        [sys.executable, "program.py"], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    )
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+    time.sleep(1.5)
+    process.send_signal(signal.SIGCONT)
+
+    assert process.communicate(timeout=60)[0] == "True ['a', 'b']\n"
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,10 @@ ITEM_BYTES = 2000
 RESERVED_SHARE = 0.25
 """Share of the close timeout reserved for counting leftovers, writing what is ready, and the last
 manifest."""
+STANDSTILL_SECONDS = 0.5
+"""How long nobody looks at the time if the process stands still."""
+MOST_STANDSTILL_SECONDS = 30.0
+"""How much of it a close waits for."""
 PATIENT_CLOSES = 5
 """How many close timeouts an unhurried close takes at most, while turns are being written."""
 MAX_LOST_RUNS = 10_000
@@ -60,13 +64,31 @@ class RunLost:
 
 
 class Deadline:
-    """When closing ends (monotonic seconds): so many seconds from now, or from the last progress."""
+    """When closing ends (monotonic seconds): so many seconds from now, or from the last progress.
+
+    Time in which the process stood still does not count, as when a virtual machine pauses or another thread
+    keeps the interpreter's lock: then not even the thread looked that waits for the end, as it does 20 times a
+    second.
+    """
 
     def __init__(self, seconds: float, at_most: float) -> None:
-        now = time.monotonic()
+        self._looked_at = time.monotonic()
         self._seconds = seconds
-        self._latest = now + at_most
-        self.at = now + seconds
+        self._latest = self._looked_at + at_most
+        self._at = self._looked_at + seconds
+        self._pardon = MOST_STANDSTILL_SECONDS
+
+    @property
+    def at(self) -> float:
+        """The monotonic seconds, as far as is known now."""
+        now = time.monotonic()
+        still = min(now - self._looked_at, self._pardon)
+        self._looked_at = now
+        if still > STANDSTILL_SECONDS:
+            self._pardon -= still
+            self._at += still
+            self._latest += still
+        return self._at
 
     @property
     def cutoff(self) -> float:
@@ -75,7 +97,7 @@ class Deadline:
 
     def moved(self) -> None:
         """Note progress: a turn was read or written."""
-        self.at = min(time.monotonic() + self._seconds, self._latest)
+        self._at = min(time.monotonic() + self._seconds, self._latest)
 
     def seconds_left(self) -> float:
         """Return the seconds until then, 0 after it."""
