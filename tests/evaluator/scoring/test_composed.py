@@ -231,6 +231,8 @@ def score(
         (make_turn(telemetry={"costUsd": 0.5}), 0.5, "passed", 0.5),
         (make_turn(), 1, "not_evaluated", None),
         (make_turn(answer="no"), 1, "failed", 0),
+        (make_turn(answer="no"), 0.6, "failed", 0),
+        (make_turn(answer="no"), 0.5, "not_evaluated", None),
     ],
 )
 def test_the_score_is_the_share_that_passed_and_a_gap_never_passes(
