@@ -105,6 +105,7 @@ def _analyzer() -> Any:  # nltk has no types
 
         def score_valence(self, sentiments: list[float], text: str) -> dict[str, float]:
             found: dict[str, float] = super().score_valence(sentiments, text)
-            return found | {"raw": float(sum(sentiments)), "words": len(sentiments)}
+            words = [word for word in text.split() if len(word) > 1 or word.isalnum()]
+            return found | {"raw": float(sum(sentiments)), "words": len(words)}
 
     return Analyzer()
