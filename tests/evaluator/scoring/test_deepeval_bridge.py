@@ -78,6 +78,12 @@ def test_what_was_not_recorded_is_left_out_of_the_test_case(
     assert set(fields(turn, retrieval_tools=["search"])) == whole - absent
 
 
+def test_a_retrieval_that_returned_nothing_is_no_context() -> None:
+    failed = make_tool("search", result=None, error={"message": "timed out"})
+
+    assert fields(make_turn(tools=[failed]), retrieval_tools=["search"])["retrieval_context"] == []
+
+
 def test_an_expected_turn_that_tells_no_tools_expects_nothing_of_them() -> None:
     assert "expected_tools" not in fields(make_turn(), {"finalResponse": {"content": "x"}})
 

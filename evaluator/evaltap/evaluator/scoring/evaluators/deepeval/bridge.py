@@ -148,7 +148,7 @@ def _retrieved(calls: Sequence[ToolCall], tools: Sequence[str]) -> list[str] | N
     found = [call for call in calls if call.get("name") in tools]
     if not tools or any(absent_state(call, "result") for call in found):
         return None
-    return [_text(call.get("result")) for call in found]
+    return [_text(call["result"]) for call in found if call.get("result") is not None]
 
 
 def _measured(telemetry: Mapping[str, Any]) -> dict[str, object]:
