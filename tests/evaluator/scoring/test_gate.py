@@ -9,6 +9,12 @@ from evaltap.evaluator import (
     ScriptedJudge,
     Turn,
 )
+from evaltap.evaluator.scoring.contract.context import (
+    EvaluationContext,
+    MetricScore,
+    Status,
+    TurnScore,
+)
 from evaltap.evaluator.scoring.contract.judge import JudgeUnavailable
 from evaltap.evaluator.scoring.gates.gate import variable_of
 from evaltap.schemas.errors import ConfigurationError
@@ -132,6 +138,34 @@ def test_evaluators_of_ones_own_count_like_any_other() -> None:
     checked = Gate({"dimensions": [own]}, registry=Registry().extended([Func(short)]))
 
     assert not checked.evaluate(case()).passed
+
+
+@pytest.mark.parametrize(
+    ("status", "score", "found"),
+    [
+        (Status.PASSED, 80.0, ("passed", 0.8)),
+        (Status.PASSED, 50.0, ("failed", 0.5)),
+        (Status.PASSED, 101.0, ("incomplete", None)),
+        (Status.PASSED, float("nan"), ("incomplete", None)),
+        (Status.NOT_EVALUATED, 0.9, ("incomplete", None)),
+        (Status.ERROR, 0.9, ("incomplete", None)),
+        (Status.NOT_EVALUATED, None, ("incomplete", None)),
+    ],
+)
+def test_scores_of_any_evaluator_count_from_0_to_1_or_not_at_all(
+    status: Status, score: float | None, found: tuple[str, float | None]
+) -> None:
+    class Own:
+        name, version = "own", "1"
+
+        def evaluate(self, context: EvaluationContext) -> MetricScore:
+            return MetricScore(status, score, "", (TurnScore(status, score),))
+
+    one = {"name": "x", "threshold": 0.7, "metrics": [{"metricName": "own", "threshold": 0.7}]}
+
+    result = Gate({"dimensions": [one]}, registry=Registry().extended([Own()])).evaluate(case())
+
+    assert (result.status, result.dimensions[0].score) == found
 
 
 def test_the_environment_overrides_a_threshold() -> None:

@@ -26,7 +26,7 @@ from evaltap.evaluator.scoring.gates.gate_judge import (
     gate_judge,
     judge_metric,
 )
-from evaltap.evaluator.scoring.scorer import CaseScore, CaseScorer, MetricOutcome
+from evaltap.evaluator.scoring.scorer import CaseScore, CaseScorer, MetricOutcome, from_0_to_1
 from evaltap.schemas.errors import ConfigurationError
 from evaltap.schemas.files.documents import case_data
 from evaltap.schemas.files.validation import parse
@@ -456,7 +456,7 @@ def dimension_verdict(
 ) -> tuple[Status, float | None]:
     """Return the status and the score of a dimension from its metrics; without a threshold it passes."""
     found = {status for status, _ in members}
-    scores = [score for _, score in members if score is not None]
+    scores = [one for member in members if (one := from_0_to_1(*member)) is not None]
     if Status.CRASHED in found:
         return Status.CRASHED, None
     if len(scores) < len(members):
@@ -479,17 +479,21 @@ def _dimension(
     status, score = dimension_verdict(
         threshold, [(outcome.status, outcome.score) for outcome in outcomes]
     )
-    missing = [outcome for outcome in outcomes if outcome.score is None]
+    missing = [one for one in outcomes if from_0_to_1(one.status, one.score) is None]
     if status is Status.PASSED and (missing := [*filter(_has_gap, outcomes)]):
         status, score = Status.NOT_EVALUATED, None
     if status is Status.CRASHED:
         missing = [*outcomes]
     reasons = [
-        f"{outcome.name}: {outcome.reason or f'score {outcome.score:.2f}'}"
+        f"{outcome.name}: {outcome.reason or _unexplained(outcome)}"
         for outcome in missing or outcomes
-        if missing or outcome.score is None or outcome.score < 1
+        if missing or (from_0_to_1(outcome.status, outcome.score) or 0) < 1
     ]
     return DimensionResult(name, status, score, threshold, "; ".join(reasons), tuple(outcomes))
+
+
+def _unexplained(outcome: MetricOutcome) -> str:
+    return outcome.status.value if outcome.score is None else f"score {outcome.score:.2f}"
 
 
 def _missed(score: float, threshold: float) -> str:
