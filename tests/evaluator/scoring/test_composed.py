@@ -121,6 +121,8 @@ def test_a_metric_may_name_a_function_by_its_path() -> None:
     )
 
     assert [turn.score for turn in found.metrics[0].turns] == [0.5, None]
+    with pytest.raises(MetricError, match="threshold is 70; scores are from 0 to 1"):
+        CaseScorer([metric(named | {"threshold": 70})])
 
 
 @pytest.mark.parametrize(
