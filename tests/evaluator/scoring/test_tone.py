@@ -104,6 +104,7 @@ def afinn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         ({"mode": "raw", "min": 0.0}, "Good, superb,  BAD.", 1, 5),
         ({"mode": "raw", "max": 0.0}, "It is not good.", 1, -2),
         ({"mode": "comparative", "min": 1.0}, "a good day", 1, 1),
+        ({"mode": "comparative", "min": 1.0}, "It isn't good", 1, 1),
         ({}, "superb", 1, 1),
         ({}, "goodness", 0.5, 0),
         ({"mode": "category", "categories": ["negative"]}, "so bad", 1, "negative"),
