@@ -375,6 +375,16 @@ def test_a_dimension_without_a_threshold_informs_and_stops_nobody(
     assert "safety" not in capsys.readouterr().out.partition("correctness\n")[2]
 
 
+def test_the_table_shows_all_digits_of_a_threshold(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(case("A-100"), dimensions=[CORRECT | {"threshold": 0.995}]) == 1
+
+    out = capsys.readouterr().out
+    assert "correctness       0.995 " in out
+    assert "0.50, needed 0.995." in out
+
+
 def test_without_any_threshold_there_is_no_gate() -> None:
     with pytest.raises(EvaltapError, match="no dimension of the gate has a threshold"):
         gate(SAFE | {"threshold": None})

@@ -498,9 +498,14 @@ def _unexplained(outcome: MetricOutcome) -> str:
 
 def _missed(score: float, threshold: float) -> str:
     """Return a score and the threshold that it misses, with as many digits as it takes to see that."""
-    shown, needed = f"{score:.2f}", f"{threshold:.2f}"
-    needed = needed if float(needed) == threshold else str(threshold)
-    return f"{shown if float(shown) < threshold else score}, needed {needed}"
+    shown = f"{score:.2f}"
+    return f"{shown if float(shown) < threshold else score}, needed {threshold_text(threshold)}"
+
+
+def threshold_text(threshold: float) -> str:
+    """Return a threshold with two digits, or all that it has."""
+    text = f"{threshold:.2f}"
+    return text if float(text) == threshold else str(threshold)
 
 
 def _feedback(dimensions: Sequence[DimensionResult], *, judged: bool) -> str:
