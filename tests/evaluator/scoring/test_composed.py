@@ -199,7 +199,9 @@ def test_rubrics_of_a_case_reach_the_member_they_name() -> None:
     assert [outcome.score for outcome in result.outcomes] == [1, 0.5]
 
 
-@pytest.mark.parametrize("members", [[], [metric(RULE), metric(RULE)], [returns(1), returns(1)]])
+@pytest.mark.parametrize(
+    "members", [[], [metric(RULE), metric(RULE)], [returns(1), returns(1)], [RULE]]
+)
 def test_a_suite_that_makes_no_sense_is_refused(members: list[Any]) -> None:
     with pytest.raises(MetricError):
         Suite(members)

@@ -69,6 +69,10 @@ class Suite:
         if not members:
             raise MetricError("a suite has no members; give it at least one metric or evaluator")
         own = [member for member in members if not isinstance(member, EvalMetric)]
+        other = next((member for member in own if not hasattr(member, "evaluate")), None)
+        if other is not None:
+            found = type(other).__name__
+            raise MetricError(f"a member is a {found}; expected an EvalMetric or an evaluator")
         metrics = [
             member
             if isinstance(member, EvalMetric)
