@@ -361,12 +361,15 @@ def test_a_weighted_mean_of_full_scores_is_1() -> None:
     stores = stored(case("c", turn("hi", "hi")), metrics=metrics)
     aggregator = weighted_mean(dict.fromkeys("abc", 0.1), 1.0)
 
-    assert (
-        AgentEvaluator("app", echo, stores=stores, aggregator=aggregator)
-        .evaluate("set")
-        .overall_status
-        == "passed"
-    )
+    result = AgentEvaluator("app", echo, stores=stores, aggregator=aggregator).evaluate("set")
+
+    assert result.overall_status == "passed"
+
+
+def test_a_weight_that_is_none_is_refused() -> None:
+    for weight in (-1.0, float("nan"), float("inf")):
+        with pytest.raises(InputError, match="the weight of m is"):
+            weighted_mean({"m": weight}, 0.7)
 
 
 def test_a_weighted_mean_that_equals_the_threshold_passes_a_case_with_a_failed_metric() -> None:

@@ -251,6 +251,7 @@ def test_the_metrics_of_each_task_can_be_built(name: str) -> None:
         ("context-compression", {**TALK, "checkpoints": 2}, "expected a list of different numbers"),
         ("context-compression", {**TALK, "checkpoints": [2, 2]}, "checkpoints is [2, 2]"),
         ("context-compression", {**TALK, "facts": [7]}, "7 is no fact"),
+        ("summary", TEXT, "line 2: has the id bridge of a row before it"),
     ],
 )
 def test_a_row_that_makes_no_case_is_left_out_and_told_or_with_strict_an_error(

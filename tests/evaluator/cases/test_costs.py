@@ -70,8 +70,17 @@ def test_tokens_of_several_models_are_priced_each_by_its_own() -> None:
         {"models": ["gpt-4o"], "inputTokens": 10},
         {"models": ["a-model-of-our-own"], "inputTokens": 10, "outputTokens": 10},
         {"models": ["gpt-4o", "gpt-4o-mini"], "inputTokens": 10, "outputTokens": 10},
+        {"models": ["gpt-4o"], "inputTokens": -1, "outputTokens": 10},
+        {"costUsd": -1.0},
     ],
-    ids=["nothing", "no output tokens", "unknown model", "several models, no tokens of each"],
+    ids=[
+        "nothing",
+        "no output tokens",
+        "unknown model",
+        "several models, no tokens of each",
+        "-1 for unknown tokens",
+        "-1 for an unknown cost",
+    ],
 )
 def test_without_all_tokens_and_prices_there_is_no_cost(telemetry: dict[str, object]) -> None:
     assert cost_of(telemetry) is None

@@ -47,9 +47,9 @@ DOWN: dict[str, Any] = {"name": "thumbs", "positive": False, "comment": "Wrong o
         ({"name": "thumbs"}, [DOWN, {"name": "stars", "positive": True}], 0, "Wrong order."),
         ({"name": "stars", "min": 4}, [{"name": "stars", "score": 4}, UP], 1, ""),
         ({"min": 4}, [{"name": "stars", "score": 3.5}], 0, ""),
-        ({"name": "stars"}, [UP], None, "evidence missing: no feedback 'stars' was given on this turn"),
+        ({"name": "stars"}, [UP], None, "no feedback 'stars' was given on this turn"),
         ({}, [{"name": "note", "comment": "hm"}], None,
-         "evidence missing: no feedback was given on this turn"),
+         "no feedback was given on this turn"),
     ],
 )  # fmt: skip
 def test_the_score_is_the_share_of_positive_feedback(

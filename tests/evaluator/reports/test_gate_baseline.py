@@ -245,6 +245,20 @@ def test_equal_verdicts_of_trials_are_printed_once(evaltap: Evaltap) -> None:
     assert out.count("c-05: failed in 3 of 5 trials") == 1
 
 
+@pytest.mark.slow
+def test_a_case_without_a_verdict_in_the_baseline_is_not_new(evaltap: Evaltap) -> None:
+    (file,) = rounds("main", of=1)
+    with Path(file).open("a") as lines:
+        lines.write(
+            json.dumps(make_case("open", [make_turn(answer=None)], evalSetId="golden")) + "\n"
+        )
+
+    out = evaltap("gate", file, *GATE, "--baseline", baseline(evaltap, file))[1]
+
+    assert "without a verdict on one side (1)\n  open " in out
+    assert "only in head" not in out
+
+
 def test_a_baseline_without_verdicts_is_pointed_out(evaltap: Evaltap) -> None:
     case = make_case("c-1", [make_turn(answer="done")])
     del case["sessionInput"]

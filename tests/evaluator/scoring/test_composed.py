@@ -121,6 +121,8 @@ def test_a_metric_may_name_a_function_by_its_path() -> None:
     )
 
     assert [turn.score for turn in found.metrics[0].turns] == [0.5, None]
+    with pytest.raises(MetricError, match="threshold is 70; scores are from 0 to 1"):
+        CaseScorer([metric(named | {"threshold": 70})])
 
 
 @pytest.mark.parametrize(
@@ -197,7 +199,9 @@ def test_rubrics_of_a_case_reach_the_member_they_name() -> None:
     assert [outcome.score for outcome in result.outcomes] == [1, 0.5]
 
 
-@pytest.mark.parametrize("members", [[], [metric(RULE), metric(RULE)], [returns(1), returns(1)]])
+@pytest.mark.parametrize(
+    "members", [[], [metric(RULE), metric(RULE)], [returns(1), returns(1)], [RULE]]
+)
 def test_a_suite_that_makes_no_sense_is_refused(members: list[Any]) -> None:
     with pytest.raises(MetricError):
         Suite(members)
@@ -231,6 +235,8 @@ def score(
         (make_turn(telemetry={"costUsd": 0.5}), 0.5, "passed", 0.5),
         (make_turn(), 1, "not_evaluated", None),
         (make_turn(answer="no"), 1, "failed", 0),
+        (make_turn(answer="no"), 0.6, "failed", 0),
+        (make_turn(answer="no"), 0.5, "not_evaluated", None),
     ],
 )
 def test_the_score_is_the_share_that_passed_and_a_gap_never_passes(

@@ -78,6 +78,22 @@ def test_what_was_not_recorded_is_left_out_of_the_test_case(
     assert set(fields(turn, retrieval_tools=["search"])) == whole - absent
 
 
+def test_a_retrieval_that_returned_nothing_is_no_context() -> None:
+    failed = make_tool("search", result=None, error={"message": "timed out"})
+
+    assert fields(make_turn(tools=[failed]), retrieval_tools=["search"])["retrieval_context"] == []
+
+
+def test_a_context_of_null_is_left_out() -> None:
+    path = read_path("$.sessionInput.state.context")
+    case = make_case(sessionInput={"state": {"context": None}})
+    options: dict[str, Any] = {"context_path": path, "retrieval_tools": []}
+
+    assert "context" not in turn_fields(Turn(make_turn()), Turn({}), case, **options)
+    case["sessionInput"]["state"]["context"] = ["Bern", None]
+    assert turn_fields(Turn(make_turn()), Turn({}), case, **options)["context"] == ["Bern"]
+
+
 def test_an_expected_turn_that_tells_no_tools_expects_nothing_of_them() -> None:
     assert "expected_tools" not in fields(make_turn(), {"finalResponse": {"content": "x"}})
 

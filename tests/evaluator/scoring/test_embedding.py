@@ -122,6 +122,8 @@ def test_the_cosine_stays_within_its_bounds() -> None:
     vector = [0.1] * 7
 
     assert cosine(vector, vector) == 1.0
+    assert cosine([0.1, 0.3, 0.7], [0.1, 0.3, 0.7]) == 1.0
+    assert cosine([1e200, 1e200], [1e200, -1e200]) == 0.0
     assert cosine(vector, [0.0] * 7) is None
 
 

@@ -68,6 +68,12 @@ def test_a_shell_script_may_give_one_score_for_all_turns() -> None:
     assert [turn.score for turn in score(metric("sh", "-c", script), "done", "no").turns] == [1, 1]
 
 
+def test_null_for_a_turn_is_nothing_to_score() -> None:
+    found = shell("echo '{\"turns\": [null]}'")
+
+    assert (found.status, found.reason) == (Status.NOT_EVALUATED, "the command gave no score")
+
+
 @pytest.mark.parametrize(
     ("output", "told"),
     [

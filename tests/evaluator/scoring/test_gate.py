@@ -9,10 +9,17 @@ from evaltap.evaluator import (
     ScriptedJudge,
     Turn,
 )
+from evaltap.evaluator.scoring.contract.context import (
+    EvaluationContext,
+    MetricScore,
+    Status,
+    TurnScore,
+)
 from evaltap.evaluator.scoring.contract.judge import JudgeUnavailable
 from evaltap.evaluator.scoring.gates.gate import variable_of
 from evaltap.schemas.errors import ConfigurationError
-from support.builders.gates import CHANGES, CORRECT, QUALITY, SAFE, case, gate, grades
+from support.builders.cases import make_case, make_turn
+from support.builders.gates import CHANGES, CORRECT, GOOD, QUALITY, SAFE, case, gate, grades, rule
 
 
 def test_a_case_passes_when_every_dimension_does() -> None:
@@ -71,6 +78,51 @@ def test_evidence_that_was_not_recorded_leaves_its_dimension_open_and_the_others
     assert "tools is missing" in result.dimensions[1].reason
 
 
+def test_a_turn_whose_answer_was_not_recorded_keeps_the_dimension_open() -> None:
+    seen, hidden = (
+        make_turn(answer=GOOD),
+        make_turn(answer=None, capture={"finalResponse": "redacted"}),
+    )
+
+    result = gate(CORRECT, CHANGES).evaluate(make_case(turns=[seen, hidden]))
+
+    assert [one.status for one in result.dimensions] == ["not_evaluated", "passed"]
+    assert (result.status, result.dimensions[0].score) == ("incomplete", None)
+    assert "turn 2: evidence missing: finalResponse is redacted" in result.feedback
+    hidden["finalResponse"] = seen["finalResponse"] = {"role": "assistant", "content": "no"}
+    assert gate(CORRECT).evaluate(make_case(turns=[seen, hidden])).status == "failed"
+
+
+def test_a_turn_with_nothing_to_score_does_not_keep_the_gate_open() -> None:
+    metric = {"metricName": "user_feedback", "threshold": 1, "criterion": {"feedback": {}}}
+    liked = {"name": "users", "threshold": 1.0, "metrics": [metric]}
+    turns = [make_turn(), make_turn(feedback=[{"name": "thumbs", "positive": True}])]
+
+    assert gate(liked).evaluate(make_case(turns=turns)).passed
+
+
+def test_feedback_shows_as_many_digits_as_tell_a_score_from_its_threshold() -> None:
+    rules = rule("r", "Monday", weight=699)
+    rules["criterion"]["rules"]["rules"].append(
+        {"id": "2", "type": "contains", "values": ["Tuesday"], "weight": 301}
+    )
+    near = {"name": "near", "threshold": 0.7, "metrics": [rules]}
+
+    assert "- near: 0.699, needed 0.70." in gate(near).evaluate(case()).feedback
+
+
+def test_a_mean_reaches_the_threshold_that_it_equals() -> None:
+    half = {"name": "half", "threshold": 0.4, "metrics": [{"metricName": n} for n in ("a", "b")]}
+    scores = [
+        Func(lambda turn, expected: 0.1, name="a"),
+        Func(lambda turn, expected: 0.7, name="b"),
+    ]
+
+    assert (
+        Gate({"dimensions": [half]}, registry=Registry().extended(scores)).evaluate(case()).passed
+    )
+
+
 def test_a_case_that_cannot_be_laid_out_passes_no_gate() -> None:
     result = gate(CORRECT).evaluate(case() | {"evalMode": "live"})
 
@@ -88,6 +140,34 @@ def test_evaluators_of_ones_own_count_like_any_other() -> None:
     assert not checked.evaluate(case()).passed
 
 
+@pytest.mark.parametrize(
+    ("status", "score", "found"),
+    [
+        (Status.PASSED, 80.0, ("passed", 0.8)),
+        (Status.PASSED, 50.0, ("failed", 0.5)),
+        (Status.PASSED, 101.0, ("incomplete", None)),
+        (Status.PASSED, float("nan"), ("incomplete", None)),
+        (Status.NOT_EVALUATED, 0.9, ("incomplete", None)),
+        (Status.ERROR, 0.9, ("incomplete", None)),
+        (Status.NOT_EVALUATED, None, ("incomplete", None)),
+    ],
+)
+def test_scores_of_any_evaluator_count_from_0_to_1_or_not_at_all(
+    status: Status, score: float | None, found: tuple[str, float | None]
+) -> None:
+    class Own:
+        name, version = "own", "1"
+
+        def evaluate(self, context: EvaluationContext) -> MetricScore:
+            return MetricScore(status, score, "", (TurnScore(status, score),))
+
+    one = {"name": "x", "threshold": 0.7, "metrics": [{"metricName": "own", "threshold": 0.7}]}
+
+    result = Gate({"dimensions": [one]}, registry=Registry().extended([Own()])).evaluate(case())
+
+    assert (result.status, result.dimensions[0].score) == found
+
+
 def test_the_environment_overrides_a_threshold() -> None:
     half = case("A-100 comes tomorrow.")
 
@@ -96,6 +176,14 @@ def test_the_environment_overrides_a_threshold() -> None:
     assert variable_of("change safety") == "EVALTAP_GATE_CHANGE_SAFETY"
     open_threshold = {key: value for key, value in CORRECT.items() if key != "threshold"}
     assert gate(open_threshold, EVALTAP_GATE_CORRECTNESS="0.5").thresholds == {"correctness": 0.5}
+
+
+def test_names_in_any_script_share_a_variable_only_as_long_as_it_is_not_set() -> None:
+    two = CORRECT | {"name": "质量"}, SAFE | {"name": "安全"}
+
+    assert gate(*two).evaluate(case()).passed
+    with pytest.raises(ConfigurationError, match="EVALTAP_GATE___ belongs to several dimensions"):
+        gate(*two, EVALTAP_GATE___="0.5")
 
 
 @pytest.mark.parametrize("name", ["CORECTNESS", "CORRECTNES", "correctness", "CORRECTNESS_"])

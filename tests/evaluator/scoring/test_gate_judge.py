@@ -136,6 +136,17 @@ def test_several_turns_pass_if_each_of_them_does() -> None:
     assert result.feedback.endswith("- judge: Rude.")
 
 
+def test_a_turn_that_the_judge_could_not_see_keeps_the_gate_open() -> None:
+    made, _ = gate(verdict(), spec={"preset": "traceflow"})
+    hidden = make_turn("t-2", capture={"finalResponse": "redacted"})
+
+    result = made.evaluate(make_case(turns=[make_turn("t-1"), hidden]))
+
+    assert (result.status, {one.status for one in result.dimensions}) == (
+        "incomplete", {"not_evaluated"},
+    )  # fmt: skip
+
+
 def test_a_crashed_run_is_not_judged() -> None:
     made, judge = gate(verdict(), spec={"preset": "traceflow"})
 
@@ -249,6 +260,28 @@ def test_a_graph_revises_its_answer_until_the_gate_accepts_it(tmp_path: Path) ->
     assert heard == [None, "The answer was not accepted.\n- judge: Again."]
     assert len({attempt.loop for attempt in attempts}) == 1
     assert stored == [(1, False), (2, True)]
+
+
+def test_the_next_question_of_a_conversation_begins_another_loop() -> None:
+    heard: list[str | None] = []
+
+    def agent(feedback: str | None) -> str:
+        heard.append(feedback)
+        return "A-100"
+
+    made, _ = gate(verdict(False, "Again."), verdict(), verdict(False, "Once more."), verdict())
+    state: dict[str, Any] = {}
+    steps = []
+    for _ in range(4):
+        state |= revision_node(agent)(state)
+        state |= eval_node(made)(state)
+        steps.append((state["gate"]["attempt"], state["gate"]["passed"], state["gate"]["loop"]))
+
+    assert [step[:2] for step in steps] == [(1, False), (2, True), (1, False), (2, True)]
+    assert [one and one.rpartition("judge: ")[2] for one in heard] == [
+        None, "Again.", None, "Once more.",
+    ]  # fmt: skip
+    assert steps[0][2] == steps[1][2] != steps[2][2] == steps[3][2]
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,8 @@ def test_a_threshold_of_the_environment_that_is_none_is_refused(text: str) -> No
         ([CORRECT | {"threshold": 80.0}], "threshold is 80; expected 0 to 1"),
         ([QUALITY | {"criteria": [{"id": "a"}]}], "has no text"),
         ([CORRECT, QUALITY | {"treshold": 1}], "dimensions[1] has the unknown key 'treshold'; did you mean"),
+        ([CORRECT | {"informs": True}], "threshold is 0.8, but it only informs; keep one of them"),
+        ([CORRECT | {"threshold": "high"}], "dimensions[0].threshold: found the string 'high'"),
         ([QUALITY | {"criterion": []}], "the unknown key 'criterion'; did you mean 'criteria'?"),
     ],
 )  # fmt: skip
@@ -153,11 +155,20 @@ def test_a_text_is_put_into_the_case_with_its_question_and_reference() -> None:
     )  # fmt: skip
 
 
+def test_a_text_is_an_answer_to_the_question_of_a_recorded_case() -> None:
+    (attempt,) = revise(lambda feedback: GOOD, gate(CORRECT), case=case("Tomorrow.")).attempts
+
+    turn = attempt.case["actualConversation"][0]
+    assert turn["userContent"]["content"] == "Where is order A-100?"
+    assert turn["finalResponse"]["content"] == GOOD
+
+
 @pytest.mark.parametrize(
     ("answer", "given", "told"),
     [
         (42, {}, "the agent returned int"),
-        ("text", {"case": make_case(conversation=[make_turn()] * 2)}, "2 expected turns"),
+        ("text", {"case": make_case(conversation=[make_turn()] * 2)}, "2 turns"),
+        ("text", {"case": make_case(turns=[make_turn()] * 2)}, "2 turns"),
         ("text", {"max_attempts": 0}, "max_attempts is 0"),
     ],
 )
@@ -363,6 +374,16 @@ def test_a_dimension_without_a_threshold_informs_and_stops_nobody(
     assert run(bold, dimensions=[CORRECT, told_only], more=("--write-baseline", "b.json")) == 0
     assert run(bold, dimensions=[CORRECT, told_only], more=("--baseline", "b.json")) == 3
     assert "safety" not in capsys.readouterr().out.partition("correctness\n")[2]
+
+
+def test_the_table_shows_all_digits_of_a_threshold(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(case("A-100"), dimensions=[CORRECT | {"threshold": 0.995}]) == 1
+
+    out = capsys.readouterr().out
+    assert "correctness       0.995 " in out
+    assert "0.50, needed 0.995." in out
 
 
 def test_without_any_threshold_there_is_no_gate() -> None:

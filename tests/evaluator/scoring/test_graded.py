@@ -155,6 +155,13 @@ def test_weights_that_make_up_a_threshold_reach_it() -> None:
     assert score(metric(*criteria), answer(a=1, b=0, c=1)).score == 0.8
 
 
+def test_grades_that_make_up_a_threshold_reach_it() -> None:
+    criteria = [{"id": one, "scale": "numeric"} for one in "ab"]
+
+    assert score(metric(*criteria), answer(a=1, b=7)).score == 0.4
+    assert score(metric({"id": "a", "scale": "numeric", "max": 3}), answer(a=1)).score == 1 / 3
+
+
 def test_answers_on_a_scale_in_your_own_words_are_kept_and_not_counted() -> None:
     school = {"id": "mark", "scale": "a letter from A to F", "weight": 5}
     judge = ScriptedJudge([answer(right=1, mark="B")])

@@ -20,6 +20,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("tokens_within", {"operations": {}}, "no bound on tokens"),
     ("tool_use", {"toolUse": {}}, "tools is empty"),
     ("tool_use", {"toolUse": {"tools": [{"name": "a", "minCalls": 2, "maxCalls": 1}]}}, "expected a name"),
+    ("tool_use", {"toolUse": {"tools": [{"name": "a", "maxCalls": 0}]}}, "minCalls 1, maxCalls 0"),
     ("tool_use", {"toolUse": {"tools": [{"name": "a", "paths": [{"path": "b"}]}]}}, "add arguments"),
     ("tool_use", {"toolUse": {"tools": [{"name": "a", "function": "support.builders:nothing"}]}},
      "no attribute"),

@@ -128,6 +128,8 @@ def test_missing_text_is_not_evaluated(turn: dict[str, Any], says: str) -> None:
         ([{"id": "a", "type": "exact"}], "value is missing"),
         ([{"id": "a", "type": "contains"}], "values is empty"),
         ([{"id": "a", "type": "contains", "values": ["x"], "mode": "most"}], "mode is 'most'"),
+        ([{"id": "a", "type": "contains", "values": ["x", ""]}], "has an empty text"),
+        ([{"id": "a", "type": "regex", "value": ""}], "value is empty, and found in every text"),
         ([{"id": "a", "type": "regex", "value": "("}], "missing"),
         ([{"id": "a", "type": "length"}], "neither min nor max"),
         ([{"id": "a", "type": "length", "min": 3, "max": 2}], "expected 0 <= min <= max"),

@@ -124,6 +124,8 @@ def test_responses_are_compared_without_regard_to_case_and_space() -> None:
     )
     assert other.score == pytest.approx(1 - 1 / 11)
     assert other.reason == "levenshtein 0.909"
+    composed, decomposed = "caf\u00e9", make_turn(answer="cafe\u0301")
+    assert outcome("lexical_similarity", {}, decomposed, expected=composed).score == 1
 
 
 def test_likeness_misses_negation_which_the_page_warns_of() -> None:
@@ -159,6 +161,7 @@ def test_both_texts_must_be_there() -> None:
         ({"values": ["订单", "30", "Python"]}, "您的订单在30天内用Pythons处理", 2 / 3),
         ({"values": ["양"]}, "고양이", 0),
         ({"values": ["a", "b", "c", "d", "e"]}, "a", 1 / 5),
+        ({"values": ["caf\u00e9"]}, "Das Cafe\u0301", 1),
     ],
 )
 def test_keywords_of_the_metric(criterion: dict[str, Any], answer: str, score: float) -> None:
@@ -221,6 +224,21 @@ def test_a_cost_that_was_not_recorded_is_not_free() -> None:
     assert outcome("cost_within", partly, make_turn(), telemetry(costUsd=0.5)).score is None
     assert outcome("cost_within", partly, make_turn(), telemetry(costUsd=1.5)).score == 0
     assert outcome("cost_within", {"maxCostUsd": 0.0}, telemetry(costUsd=0.0)).score == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "limits"),
+    [
+        ("cost_within", {"maxCostUsd": 1.0}),
+        ("completed_within", {"maxSeconds": 1.0}),
+        ("tokens_within", {"maxTokens": 10}),
+        ("tokens_within", {"maxOutputTokens": 10}),
+    ],
+)
+def test_an_amount_below_0_was_not_recorded(name: str, limits: dict[str, Any]) -> None:
+    turn = telemetry(costUsd=-1.0, latencyMs=-1.0, inputTokens=5, outputTokens=-1)
+
+    assert outcome(name, limits, turn).status == "not_evaluated"
 
 
 def test_completed_in_time() -> None:

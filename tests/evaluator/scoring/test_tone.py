@@ -43,6 +43,7 @@ def test_known_values_of_the_published_lexicon() -> None:
     assert tone_of("VADER is smart, handsome, and funny.").compound == 0.8316
     assert tone_of("The book was good.").raw == pytest.approx(1.9)
     assert tone_of("The book was good.").comparative == pytest.approx(1.9 / 4)
+    assert tone_of("I saw a good book :)").comparative == pytest.approx(tone_of("good :)").raw / 6)
     assert tone_of("") == (0, 0, 0)
 
 
@@ -103,6 +104,7 @@ def afinn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         ({"mode": "raw", "min": 0.0}, "Good, superb,  BAD.", 1, 5),
         ({"mode": "raw", "max": 0.0}, "It is not good.", 1, -2),
         ({"mode": "comparative", "min": 1.0}, "a good day", 1, 1),
+        ({"mode": "comparative", "min": 1.0}, "It isn't good", 1, 1),
         ({}, "superb", 1, 1),
         ({}, "goodness", 0.5, 0),
         ({"mode": "category", "categories": ["negative"]}, "so bad", 1, "negative"),
@@ -135,6 +137,7 @@ def test_the_lexicon_and_its_licence_travel_with_the_package() -> None:
         ({"values": ["ass"], "partial": True}, "The assistant", "found ass"),
         ({"values": ["shut up", "up"]}, "shut up now", "found shut up"),
         ({"values": ["shut up"]}, "now shut\n  up", "found shut up"),
+        ({"values": ["l\u00f6cher"]}, "lo\u0308cher", "found l\u00f6cher"),
         ({"values": ["c++"]}, "I know c++.", "found c++"),
         ({"values": ["笨蛋", "idiot"]}, "你们idiots是笨蛋吗", "found 笨蛋"),
         ({"values": ["笨蛋", "idiot"]}, "你是idiot吗", "found idiot"),

@@ -181,6 +181,7 @@ def what_is_known_is_not_paid_for_again() -> None:
 def mistakes() -> None:
     assert "expected module:Class or of" in refused(metric("NoSuchMetric"))
     assert "rejects its parameters" in refused(metric("ExactMatchMetric", parameters={"x": 1}))
+    assert "rejects its parameters" in refused(metric("GEval", judge=True)), "no name"
     assert "takes no model" in refused(metric("ExactMatchMetric", judge=True))
     named = {"name": "n", "criteria": "c", "evaluation_params": ["colour"]}
     assert "'colour'; expected one of input" in refused(metric("GEval", parameters=named))

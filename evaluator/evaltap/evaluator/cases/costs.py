@@ -35,7 +35,7 @@ class ModelUsage(NamedTuple):
 def cost_of(telemetry: Telemetry) -> float | None:
     """Return the cost of a turn in USD; None if it is unknown and cannot be computed."""
     given = telemetry.get("costUsd")
-    if given is not None:
+    if given is not None and given >= 0:
         return float(given)
     usage = [
         ModelUsage(str(one.get("model")), *(one.get(name) for name in _COUNTS))
@@ -61,10 +61,12 @@ def computed_cost(
         each = [ModelUsage(models[0], input_tokens, output_tokens)]
     total = 0.0
     for model, inputs, outputs, cached, written in each:
-        price = _price_of(model) if inputs is not None and outputs is not None else None
+        if inputs is None or outputs is None or min(inputs, outputs) < 0:
+            return None
+        price = _price_of(model)
         if price is None:
             return None
-        total += price(inputs or 0, outputs or 0, cached or 0, written or 0)
+        total += price(inputs, outputs, cached or 0, written or 0)
     return total if each else None
 
 

@@ -14,7 +14,7 @@ from evaltap.evaluator.reports.compare.gating import (
 )
 from evaltap.evaluator.reports.compare.model import Comparison, comparison_data
 from evaltap.evaluator.reports.console import console, shorten
-from evaltap.evaluator.scoring.gates.gate import Gate, GateResult
+from evaltap.evaluator.scoring.gates.gate import Gate, GateResult, threshold_text
 from evaltap.schemas.text import counted
 
 SHOWN = 10
@@ -62,7 +62,7 @@ def _table(gate: Gate, results: Sequence[GateResult], title: str) -> Table:
         if threshold is None:
             needed, shown[:2] = "informs", ["-", "-"]
         else:
-            needed = f"{threshold:.2f}"
+            needed = threshold_text(threshold)
         table.add_row(Text(name), needed, *shown, mean)
     return table
 

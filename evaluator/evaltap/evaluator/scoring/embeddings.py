@@ -11,10 +11,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from math import isfinite, sqrt
+from math import hypot, isfinite
 from pathlib import Path
 from typing import Any, Final
 
+from evaltap.evaluator.scoring.contract.aggregation import as_written
 from evaltap.evaluator.scoring.contract.embedder import (
     Embedder,
     EmbeddingInvalidError,
@@ -148,11 +149,12 @@ def checked(vectors: object, count: int) -> list[list[float]]:  # what came from
 
 def cosine(one: Vector, other: Vector) -> float | None:
     """Return the cosine of two vectors, from -1 to 1; None when one of them has no direction."""
-    lengths = sqrt(sum(x * x for x in one)) * sqrt(sum(x * x for x in other))
-    if not lengths:
+    length, width = hypot(*one), hypot(*other)
+    if not (length and width):
         return None
-    product = sum(x * y for x, y in zip(one, other, strict=True)) / lengths
-    return max(-1.0, min(1.0, product))  # rounding may lead a little beyond
+    # Divided first, as the products of large numbers are not finite.
+    product = sum((x / length) * (y / width) for x, y in zip(one, other, strict=True))
+    return max(-1.0, min(1.0, as_written(product)))  # rounding may lead a little beyond
 
 
 def _timeout(text: str) -> timedelta:

@@ -218,15 +218,17 @@ class CaseScore(Struct, frozen=True):
         weighed = [
             (1.0 if one.metric.weight is None else one.metric.weight, score)
             for one in self.metrics
-            if (score := _from_0_to_1(one)) is not None
+            if (score := from_0_to_1(one.status, one.score)) is not None
         ]
         total = math.fsum(weight for weight, _ in weighed)
         return math.fsum(weight * score for weight, score in weighed) / total if total else None
 
 
-def _from_0_to_1(outcome: MetricOutcome) -> float | None:
-    score = 0.0 if outcome.status is Status.CRASHED else outcome.score
-    if score is None or outcome.status is Status.ERROR or not 0 <= score <= 100:
+def from_0_to_1(status: Status, score: float | None) -> float | None:
+    """Return what a metric's score counts, 0 after a crash; None if there is no such score."""
+    if status is Status.CRASHED:
+        return 0.0
+    if score is None or status in (Status.ERROR, Status.NOT_EVALUATED) or not 0 <= score <= 100:
         return None
     return score if score <= 1 else score / 100
 
@@ -438,8 +440,8 @@ class CaseScorer:
             finally:
                 if work is not None:
                     WATCH.end(work)
-            if isinstance(result, MetricScore) and len(result.turns) != len(context.actual):
-                result = _wrong_rows(len(result.turns), len(context.actual))
+            if isinstance(result, MetricScore):
+                result = _sound(result, len(context.actual))
         except TookTooLongError:
             if work is not None:
                 WATCH.end(work)  # the exception may have prevented the call above
@@ -536,8 +538,14 @@ def _errors(outcomes: Sequence[MetricOutcome]) -> str:
     )
 
 
-def _wrong_rows(found: int, expected: int) -> EvaluatorFailure:
-    return EvaluatorFailure(
-        f"the evaluator returned {found} turn rows, expected {expected}: one for each turn",
-        "RowCountMismatch",
-    )
+def _sound(result: MetricScore, turns: int) -> MetricScore | EvaluatorFailure:
+    """Return a result, or what is wrong with it, as evaluators may be anybody's."""
+    if len(result.turns) != turns:
+        return EvaluatorFailure(
+            f"the evaluator returned {len(result.turns)} turn rows, expected {turns}: one for each turn",
+            "RowCountMismatch",
+        )
+    if result.score is not None and not math.isfinite(result.score):
+        reason = f"the evaluator returned the score {result.score}; expected a finite number"
+        return EvaluatorFailure(reason, "ScoreNotFinite")
+    return result

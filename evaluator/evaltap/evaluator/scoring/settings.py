@@ -47,9 +47,6 @@ PEER_METRICS: Final = frozenset(
 )
 """tRPC-Agent-Go's evaluators, whose metrics may omit the threshold."""
 
-OPEN_SCALE: Final = frozenset({"external_command", "python_function"})
-"""Evaluators whose scores may have any scale."""
-
 _TEXT_STRATEGIES: Final = ("exact", "contains", "regex", "skip")
 _JSON_STRATEGIES: Final = ("exact", "skip")
 
@@ -82,8 +79,7 @@ def checked(metric: EvalMetric) -> EvalMetric:
 
     Raises MetricError for invalid settings.
     """
-    evaluator = metric.evaluator_name or metric.metric_name
-    for problem in _problems(metric, evaluator):
+    for problem in _problems(metric):
         raise MetricError(problem, metric_name=metric.metric_name)
     return with_default(metric)
 
@@ -163,7 +159,7 @@ def _not_compared(part: ToolTrajectoryCriterion, where: str) -> list[str]:
     return found
 
 
-def _problems(metric: EvalMetric, evaluator: str) -> Iterator[str]:
+def _problems(metric: EvalMetric) -> Iterator[str]:
     for where, part, around in _parts(metric, ""):
         yield from _unknown_keys(where, part, around)
         for kind, check in _CHECKS.items():
@@ -171,7 +167,7 @@ def _problems(metric: EvalMetric, evaluator: str) -> Iterator[str]:
                 yield from (f"{where}: {problem}" for problem in check(part))
     if metric.weight is not None and not 0 <= metric.weight < float("inf"):
         yield f"weight is {metric.weight:g}; expected 0 or more"
-    if evaluator not in OPEN_SCALE and not 0 <= metric.threshold <= 1:
+    if not 0 <= metric.threshold <= 1:
         yield f"threshold is {metric.threshold:g}; scores are from 0 to 1, so a threshold is, too"
 
 

@@ -69,6 +69,10 @@ class Suite:
         if not members:
             raise MetricError("a suite has no members; give it at least one metric or evaluator")
         own = [member for member in members if not isinstance(member, EvalMetric)]
+        other = next((member for member in own if not hasattr(member, "evaluate")), None)
+        if other is not None:
+            found = type(other).__name__
+            raise MetricError(f"a member is a {found}; expected an EvalMetric or an evaluator")
         metrics = [
             member
             if isinstance(member, EvalMetric)
@@ -150,7 +154,7 @@ class MetricSuite(TurnEvaluator):
         self._registry = registry or Registry()
         scorers = Suite(self._metrics, registry=self._registry).scorers
         versions = [version for scorer in scorers for version in scorer.versions().values()]
-        self.version = f"1.{hashlib.sha256(chr(31).join(versions).encode()).hexdigest()[:8]}"
+        self.version = f"2.{hashlib.sha256(chr(31).join(versions).encode()).hexdigest()[:8]}"
         classes = [one for scorer in scorers for one in scorer.cost_classes()]
         self.cost_class = max(classes, key=list(CostClass).index)
         self._suites: dict[Services, Suite] = {}
@@ -175,8 +179,9 @@ class MetricSuite(TurnEvaluator):
             for outcome in result.outcomes
             if outcome.score is not None
         )
-        incomplete = len(rows) < len(result.outcomes)
-        if result.score is None or (incomplete and result.score >= self.threshold):
-            # No member failed, but a suite with members that were not evaluated does not pass.
+        failed = sum(row.score < 1 for row in rows)
+        at_best = (len(result.outcomes) - failed) / len(result.outcomes)
+        if result.score is None or (len(rows) < len(result.outcomes) and at_best >= self.threshold):
+            # The members that were not evaluated decide.
             return Finding(None, result.reason, rows)
         return Finding(result.score, result.reason, rows)

@@ -45,7 +45,13 @@ def by_metric_statuses(given: Aggregated) -> tuple[float, str]:
 
 
 def weighted_mean(weights: Mapping[str, float], threshold: float) -> Aggregator:
-    """Return an aggregator: the mean of the evaluated metrics, by weight (1 if not named)."""
+    """Return an aggregator: the mean of the evaluated metrics, by weight (1 if not named).
+
+    Raises InputError for a weight below 0 or not finite.
+    """
+    for name, weight in weights.items():
+        if not 0 <= weight < math.inf:
+            raise InputError(f"the weight of {name} is {weight}; expected 0 or more")
 
     def aggregate(given: Aggregated) -> tuple[float, str]:
         rows = [one for one in given.metric_results if one.eval_status != NOT_EVALUATED]

@@ -130,17 +130,22 @@ def make_cases(
     Raises InputError for a source that cannot be read, or if no row makes a case.
     """
     made = TaskCases([], [])
+    known: set[str] = set()
     for number, (place, row) in enumerate(task.load(source), 1):
         missing = [column for column in task.required if row.get(column) in (None, "", [], {})]
         try:
             if missing:
                 raise ValueError(f"lacks {', '.join(missing)}")
             case = task.format(row, options)
+            given = row.get("id")
+            named = isinstance(given, str | int) and given != ""
+            eval_id = str(given) if named else f"{name}-{number}"
+            if eval_id in known:
+                raise ValueError(f"has the id {eval_id} of a row before it")
         except ValueError as error:
             made.problems.append(f"{place or f'row {number}'}: {error}")
             continue
-        given = row.get("id")
-        eval_id = str(given) if isinstance(given, str | int) and given != "" else f"{name}-{number}"
+        known.add(eval_id)
         session: dict[str, Any] = {"appName": name, "userId": "task"}
         defaults = {"evalId": eval_id, "evalSetId": name, "sessionInput": session}
         made.cases.append(case_data({**defaults, **case}))

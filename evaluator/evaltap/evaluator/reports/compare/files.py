@@ -59,11 +59,12 @@ def read_baseline(data: Json, path: Path) -> Side:
             message = f"{case.eval_id!r} occurs twice; expected each case once"
             raise FormatError(message, path=str(path), place=where)
         recordings[key] = [Recording(_TRIAL, case.content, "", case.cost_usd, case.latency_ms)]
-        for name, counts in _counts(case, path, where).items():
-            if name not in metrics:
-                message = f"metric {name!r} is not listed in `metrics`; add it there"
-                raise FormatError(message, path=str(path), place=where)
-            found[name][key] = counts
+        counted = _counts(case, path, where)
+        if unlisted := sorted(counted.keys() - metrics.keys()):
+            message = f"metric {unlisted[0]!r} is not listed in `metrics`; add it there"
+            raise FormatError(message, path=str(path), place=where)
+        for name in metrics:
+            found[name][key] = counted.get(name, Counts(0, 0))  # in base, without a verdict
     sides = {
         (name, metric.digest): _metric(metric, found[name]) for name, metric in metrics.items()
     }

@@ -38,14 +38,20 @@ def mean(values: Sequence[float]) -> float:
 def weighted_mean(scores: Sequence[float], weights: Sequence[float]) -> float:
     """Return the mean by weights, which may not all be 0.
 
-    It is rounded once, and a weight counts as the decimal that it is written as, so that the mean reaches a
-    threshold that it equals: 0.7 and 0.1 of 0.7, 0.1 and 0.2 are 0.8.
+    It is rounded once, and weights and the mean count as the decimals that they are written as, so that the
+    mean reaches a threshold that it equals: 0.7 and 0.1 of 0.7, 0.1 and 0.2 are 0.8.
     """
     parts = _whole_parts(*weights)
     if all(score in (0, 1) for score in scores):
         return sum(compress(parts, scores)) / sum(parts)
     weighed = zip(scores, parts, strict=True)
-    return float(sum(Fraction(score) * part for score, part in weighed) / sum(parts))
+    return as_written(float(sum(Fraction(score) * part for score, part in weighed) / sum(parts)))
+
+
+def as_written(score: float) -> float:
+    """Return the decimal that a mean is but for the rounding of its parts: 0.1 and 0.7 make 0.4."""
+    decimal = round(score, 9)
+    return decimal if abs(decimal - score) < 1e-15 else score
 
 
 @lru_cache

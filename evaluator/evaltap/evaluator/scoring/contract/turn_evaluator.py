@@ -34,6 +34,8 @@ class MissingEvidence(NamedTuple):
 
 NO_REFERENCE: Final = "no reference"
 """The start of the reason if a metric compares turns but no expected turn is given."""
+EVIDENCE_MISSING: Final = "evidence missing"
+"""The start of the reason if a turn lacks what a metric needs."""
 NOTHING_EXPECTED: Final = MissingEvidence(
     f"{NO_REFERENCE}: no expected turn was given for this one"
 )
@@ -210,7 +212,7 @@ def turn_score(found: TurnResult, threshold: float) -> TurnScore:
         return TurnScore(Status.NOT_EVALUATED, reason="there is nothing to score")
     elif isinstance(found, MissingEvidence):
         told = found.reason.startswith(NO_REFERENCE)
-        reason = found.reason if told else f"evidence missing: {found.reason}"
+        reason = found.reason if told else f"{EVIDENCE_MISSING}: {found.reason}"
         return TurnScore(Status.NOT_EVALUATED, reason=reason)
     elif isinstance(found, tuple) and len(found) == 2:
         finding = Finding(*found)

@@ -34,7 +34,7 @@ class KeywordCoverage(TurnEvaluator):
     """
 
     name = "keyword_coverage"
-    version = "2"
+    version = "3"
 
     def __init__(self, metric: EvalMetric) -> None:
         super().__init__(metric)
@@ -59,7 +59,9 @@ class KeywordCoverage(TurnEvaluator):
         self._case_sensitive = criterion.case_sensitive
         self._keep_space = criterion.keep_space
 
-    def score(self, turn: Turn, expected: Turn, case: Case) -> MissingEvidence | tuple[float, str]:
+    def score(
+        self, turn: Turn, expected: Turn, case: Case
+    ) -> MissingEvidence | tuple[float | None, str]:
         """Return the share of the keywords that the final response contains."""
         text = self._target.of(turn, case)
         if isinstance(text, MissingEvidence):
@@ -67,13 +69,15 @@ class KeywordCoverage(TurnEvaluator):
         keywords = self._keywords(expected, case)
         if isinstance(keywords, str):
             return MissingEvidence(keywords)
+        if not keywords:
+            return None, "there are no keywords"
         body = self._searched(text)
         missing = [word for word in keywords if self._searched(word) not in body]
         score = (len(keywords) - len(missing)) / len(keywords)
         return score, f"missing: {', '.join(map(repr, missing))}" if missing else ""
 
     def _keywords(self, expected: Turn, case: Case) -> list[str] | str:
-        """Return the keywords, or why there are none."""
+        """Return the keywords, or why they are not known."""
         if self._source == "config":
             found = self._values
         elif self._source == "reference":
@@ -90,7 +94,7 @@ class KeywordCoverage(TurnEvaluator):
                 return given
             found = given
         distinct = {self._searched(word): word.strip() for word in found if word.strip()}
-        return [*distinct.values()] or "there are no keywords"
+        return [*distinct.values()]
 
     def _of_case(self, expected: Turn, case: Case) -> list[str] | str:
         """Return the keywords at a path of the case, or why there are none."""

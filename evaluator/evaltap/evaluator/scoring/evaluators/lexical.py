@@ -16,7 +16,7 @@ class LexicalSimilarity(TurnEvaluator):
     """
 
     name = "lexical_similarity"
-    version = "2"
+    version = "3"
 
     def __init__(self, metric: EvalMetric) -> None:
         super().__init__(metric)

@@ -42,6 +42,8 @@ class Bound:
 class Within(TurnEvaluator):
     """Scores 1 if each turn, or the whole case, stays within its bounds, otherwise 0."""
 
+    version = "2"
+
     def __init__(
         self, name: str, metric: EvalMetric, bounds: Sequence[Bound], *, whole_case: bool
     ) -> None:
@@ -61,7 +63,8 @@ class Within(TurnEvaluator):
         exceeded, unknown = [], ""
         for bound in self._bounds:
             amounts = [bound.amount(turn.get("telemetry") or {}) for turn in turns]
-            known = [amount for amount in amounts if amount is not None]
+            # Some frameworks write -1 for what they do not know.
+            known = [amount for amount in amounts if amount is not None and amount >= 0]
             total = sum(known)
             if total == _NEVER:
                 failure = run_failure(turns[amounts.index(_NEVER)], message=False)
@@ -106,7 +109,7 @@ def tokens_within(metric: EvalMetric) -> Within:
 
     def both(turn: Telemetry) -> float | None:
         one, other = turn.get("inputTokens"), turn.get("outputTokens")
-        return None if one is None or other is None else one + other
+        return None if one is None or other is None or min(one, other) < 0 else one + other
 
     given: list[tuple[str, int | None, Amount]] = [
         ("tokens", criterion.max_tokens, both),

@@ -5,6 +5,7 @@ Each public function here is the factory of one evaluator.
 
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import isfinite
 from typing import Any, Final, cast, get_args
 
@@ -16,6 +17,7 @@ from evaltap.evaluator.scoring.contract.turn_evaluator import (
     TurnEvaluator,
 )
 from evaltap.evaluator.scoring.contract.validation import require
+from evaltap.evaluator.scoring.criteria.content.lexical import normalized
 from evaltap.evaluator.scoring.criteria.content.sentiment import (
     CATEGORIES,
     Tone,
@@ -36,7 +38,7 @@ _IN_A_WORD: Final = rf"[^\W{WITHOUT_SPACES}]"
 class TextEvaluator(TurnEvaluator):
     """Scores one text of each turn with a function of that text."""
 
-    version = "2"
+    version = "3"
 
     def __init__(
         self, name: str, metric: EvalMetric, target: TextAt, find: Callable[[str], Finding]
@@ -70,7 +72,8 @@ def sentiment(metric: EvalMetric) -> TextEvaluator:
 def toxic_words(metric: EvalMetric) -> TextEvaluator:
     """`toxic_words`: 1 if the text contains none of the listed words, otherwise 0."""
     criterion = require(metric, lambda given: given.toxic_words, "toxicWords", closed=True)
-    words = [" ".join(word.split()) for word in criterion.values if word.strip()]
+    plain = partial(normalized, case_sensitive=True, keep_space=False)
+    words = [plain(word) for word in criterion.values if word.strip()]
     if not words and not criterion.languages:
         raise MetricError("toxicWords has neither values nor languages; give at least one")
     bordered = re.escape if criterion.partial else _bordered
@@ -80,8 +83,8 @@ def toxic_words(metric: EvalMetric) -> TextEvaluator:
     listed = _listed_words(criterion.languages, criterion.allowed) if criterion.languages else None
 
     def find(text: str) -> Finding:
-        plain = " ".join(text.split())
-        found = {match[0] for match in pattern.finditer(plain)} if words else set()
+        text = plain(text)
+        found = {match[0] for match in pattern.finditer(text)} if words else set()
         if not criterion.case_sensitive:
             found = {word.lower() for word in found}
         if listed is not None:

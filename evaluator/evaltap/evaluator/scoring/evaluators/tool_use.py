@@ -35,11 +35,11 @@ class ToolUseChecks(TurnEvaluator):
         if not self._tools:
             raise MetricError("criterion.toolUse.tools is empty; name at least one tool")
         for tool in self._tools:
-            low, high = tool.min_calls or 0, tool.max_calls
+            low, high = _least(tool), tool.max_calls
             if not tool.name or low < 0 or (high is not None and high < low):
                 raise MetricError(
-                    f"criterion.toolUse.tools has name '{tool.name}', minCalls {tool.min_calls}, "
-                    f"maxCalls {high}; expected a name and 0 <= minCalls <= maxCalls"
+                    f"criterion.toolUse.tools has name '{tool.name}', minCalls {low}, maxCalls {high};"
+                    " expected a name and 0 <= minCalls <= maxCalls (minCalls of an optional tool: 0)"
                 )
         self._attempts = check_attempts(criterion.attempts, "successful")
         self._wishes = [_Wish(tool, place) for place, tool in enumerate(self._tools)]
@@ -64,6 +64,11 @@ class ToolUseChecks(TurnEvaluator):
         return Finding(score, reason, tuple(rows))
 
 
+def _least(tool: ToolUse) -> int:
+    """Return how often a tool must be called."""
+    return int(not tool.optional) if tool.min_calls is None else tool.min_calls
+
+
 class _Wish:
     """The compiled requirements on the calls to one tool."""
 
@@ -85,7 +90,7 @@ class _Wish:
         """Return the score of a turn's calls and what is wrong with them."""
         tool = self._tool
         own = [call for call in calls if call.get("name") == tool.name]
-        low = tool.min_calls if tool.min_calls is not None else int(not tool.optional)
+        low = _least(tool)
         if len(own) < low:
             return RubricVerdict(tool.name, 0.0, f"{counted(len(own), 'call')}, at least {low}")
         if tool.max_calls is not None and len(own) > tool.max_calls:

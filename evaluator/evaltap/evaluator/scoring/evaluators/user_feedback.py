@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from evaltap.evaluator.cases.turn import Case, Turn
-from evaltap.evaluator.scoring.contract.turn_evaluator import MissingEvidence, TurnEvaluator
+from evaltap.evaluator.scoring.contract.turn_evaluator import TurnEvaluator
 from evaltap.evaluator.scoring.contract.validation import require
 from evaltap.schemas.formats.metric import EvalMetric
 
@@ -26,7 +26,7 @@ class UserFeedback(TurnEvaluator):
         self._asked = criterion.name
         self._least = criterion.min
 
-    def score(self, turn: Turn, expected: Turn, case: Case) -> MissingEvidence | tuple[float, str]:
+    def score(self, turn: Turn, expected: Turn, case: Case) -> tuple[float | None, str]:
         """Return the share of positive feedback, and the comments on what is not."""
         given = [
             one
@@ -36,7 +36,7 @@ class UserFeedback(TurnEvaluator):
         verdicts = [(one, good) for one in given if (good := self._good(one)) is not None]
         if not verdicts:
             kind = f" {self._asked!r}" if self._asked else ""
-            return MissingEvidence(f"no feedback{kind} was given on this turn")
+            return None, f"no feedback{kind} was given on this turn"
         bad = [one for one, good in verdicts if not good]
         comments = [comment for one in bad if (comment := one.get("comment"))]
         return (len(verdicts) - len(bad)) / len(verdicts), "; ".join(comments)

@@ -13,9 +13,11 @@ from typing import Final, Literal
 
 from msgspec import structs
 
+from evaltap.evaluator.scoring.contract.aggregation import as_written
 from evaltap.evaluator.scoring.contract.context import Services, Status
 from evaltap.evaluator.scoring.contract.errors import MetricError
 from evaltap.evaluator.scoring.contract.evaluator import Registry
+from evaltap.evaluator.scoring.contract.turn_evaluator import EVIDENCE_MISSING
 from evaltap.evaluator.scoring.contract.validation import known_keys
 from evaltap.evaluator.scoring.gates.gate_judge import (
     DIMENSION,
@@ -24,9 +26,10 @@ from evaltap.evaluator.scoring.gates.gate_judge import (
     gate_judge,
     judge_metric,
 )
-from evaltap.evaluator.scoring.scorer import CaseScore, CaseScorer, MetricOutcome
+from evaltap.evaluator.scoring.scorer import CaseScore, CaseScorer, MetricOutcome, from_0_to_1
 from evaltap.schemas.errors import ConfigurationError
 from evaltap.schemas.files.documents import case_data
+from evaltap.schemas.files.validation import parse
 from evaltap.schemas.formats.case import CaseData, EvalCase
 from evaltap.schemas.formats.criteria import GradingCriterion
 from evaltap.schemas.formats.gate import GateDimension, GateFile
@@ -289,8 +292,10 @@ def _of_row(
     """Return a dimension from its rows in the judge's answers; one dimension has the votes, which cost."""
     rows = [row for turn in outcome.turns for row in turn.rubric_scores if row.id == name]
     graded = outcome.score is not None and bool(rows)
-    score = mean(row.score for row in rows) if graded else None
-    status, score = dimension_verdict(threshold, [(outcome.status, score)])
+    found = mean(row.score for row in rows) if graded else None
+    status, score = dimension_verdict(threshold, [(outcome.status, found)])
+    if status is Status.PASSED and _has_gap(outcome):
+        status, score, graded = Status.NOT_EVALUATED, None, False
     reasons = [row.reason for row in rows if row.reason] if graded else [outcome.reason]
     turns = outcome.turns if billed else ()
     return DimensionResult(
@@ -305,11 +310,11 @@ def _of_row(
 
 def _checked(gate: GateFile | Mapping[str, Json]) -> GateFile:
     """Return the gate with the dimensions of its preset; raise MetricError unless each has its own name."""
-    spec = gate if isinstance(gate, GateFile) else GateFile.model_validate(gate)
+    spec = gate if isinstance(gate, GateFile) else parse(GateFile, gate)
     known_keys(spec, "gate")
     spec = _with_preset(spec)
     names = [dimension.name for dimension in spec.dimensions]
-    if not names or not all(names) or len({*map(variable_of, names)}) < len(names):
+    if not names or not all(map(str.strip, names)) or len({*names}) < len(names):
         raise MetricError(
             f"the gate has the dimensions {', '.join(map(repr, names)) or 'none'}; expected at least"
             " one, each with its own name"
@@ -361,8 +366,12 @@ def _unread_variables(dimensions: Sequence[str], environ: Mapping[str, str]) -> 
 
     A variable that almost matches a dimension is a mistake, and would leave a threshold lower than intended.
     """
-    known = {variable_of(name).removeprefix(PREFIX) for name in dimensions}
+    variables = [variable_of(name) for name in dimensions]
+    known = {name.removeprefix(PREFIX) for name in variables}
     found = sorted(name for name in environ if name.startswith(PREFIX))
+    doubtful = next((name for name in found if variables.count(name) > 1), None)
+    if doubtful is not None:
+        raise ConfigurationError(f"{doubtful} belongs to several dimensions; rename all but one")
     unread = [name for name in found if name.removeprefix(PREFIX) not in known]
     for name in unread:
         near = nearest(name.removeprefix(PREFIX).upper(), known, cutoff=0.75)
@@ -378,6 +387,8 @@ def _threshold(dimension: GateDimension, environ: Mapping[str, str]) -> float | 
     variable = variable_of(dimension.name)
     text = environ.get(variable, "").strip()
     where, given = f"dimension '{dimension.name}': threshold", dimension.threshold
+    if given is not None and dimension.informs:
+        raise MetricError(f"{where} is {given:g}, but it only informs; keep one of them")
     if text:
         where = variable
         try:
@@ -445,13 +456,21 @@ def dimension_verdict(
 ) -> tuple[Status, float | None]:
     """Return the status and the score of a dimension from its metrics; without a threshold it passes."""
     found = {status for status, _ in members}
-    scores = [score for _, score in members if score is not None]
+    scores = [one for member in members if (one := from_0_to_1(*member)) is not None]
     if Status.CRASHED in found:
         return Status.CRASHED, None
     if len(scores) < len(members):
         return (Status.ERROR if Status.ERROR in found else Status.NOT_EVALUATED), None
-    score = mean(scores)  # exact: 0.7 three times is 0.7
+    score = as_written(mean(scores))
     return (Status.PASSED if threshold is None or score >= threshold else Status.FAILED), score
+
+
+def _has_gap(outcome: MetricOutcome) -> bool:
+    """Return whether evidence of some turns is missing, so that the score is that of the others."""
+    return any(
+        turn.status is Status.NOT_EVALUATED and turn.reason.startswith(EVIDENCE_MISSING)
+        for turn in outcome.turns
+    )
 
 
 def _dimension(
@@ -460,15 +479,33 @@ def _dimension(
     status, score = dimension_verdict(
         threshold, [(outcome.status, outcome.score) for outcome in outcomes]
     )
-    missing = [outcome for outcome in outcomes if outcome.score is None]
+    missing = [one for one in outcomes if from_0_to_1(one.status, one.score) is None]
+    if status is Status.PASSED and (missing := [*filter(_has_gap, outcomes)]):
+        status, score = Status.NOT_EVALUATED, None
     if status is Status.CRASHED:
         missing = [*outcomes]
     reasons = [
-        f"{outcome.name}: {outcome.reason or f'score {outcome.score:.2f}'}"
+        f"{outcome.name}: {outcome.reason or _unexplained(outcome)}"
         for outcome in missing or outcomes
-        if missing or outcome.score is None or outcome.score < 1
+        if missing or (from_0_to_1(outcome.status, outcome.score) or 0) < 1
     ]
     return DimensionResult(name, status, score, threshold, "; ".join(reasons), tuple(outcomes))
+
+
+def _unexplained(outcome: MetricOutcome) -> str:
+    return outcome.status.value if outcome.score is None else f"score {outcome.score:.2f}"
+
+
+def _missed(score: float, threshold: float) -> str:
+    """Return a score and the threshold that it misses, with as many digits as it takes to see that."""
+    shown = f"{score:.2f}"
+    return f"{shown if float(shown) < threshold else score}, needed {threshold_text(threshold)}"
+
+
+def threshold_text(threshold: float) -> str:
+    """Return a threshold with two digits, or all that it has."""
+    text = f"{threshold:.2f}"
+    return text if float(text) == threshold else str(threshold)
 
 
 def _feedback(dimensions: Sequence[DimensionResult], *, judged: bool) -> str:
@@ -481,8 +518,8 @@ def _feedback(dimensions: Sequence[DimensionResult], *, judged: bool) -> str:
             if one.status is Status.FAILED or (lines and one.reason):
                 lines.append(f"- judge: {one.reason or 'does not accept it'}")
         elif one.status is Status.FAILED:
-            missed = f"- {one.name}: {one.score:.2f}, needed {one.threshold:.2f}."
-            lines.append(f"{missed} {one.reason}".rstrip())
+            missed = _missed(one.score or 0.0, one.threshold)
+            lines.append(f"- {one.name}: {missed}. {one.reason}".rstrip())
         elif one.status is Status.CRASHED:
             lines.append(f"- {one.name}: not reached. {one.reason}")
         elif one.status is not Status.PASSED:

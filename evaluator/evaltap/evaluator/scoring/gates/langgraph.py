@@ -46,13 +46,14 @@ def eval_node(
 ) -> Node:
     """Return the node that judges `answer`; arguments as in `revise`.
 
-    The node raises InputError if the state has no answer.
+    An answer after one that did not fail begins another loop.  The node raises InputError if the state has
+    no answer.
     """
 
     def node(state: Any) -> dict[str, Any]:
         if ANSWER not in state:
             raise InputError(f"the state has no '{ANSWER}' to judge; a node before must write it")
-        before: GateStep | None = state.get(GATE)
+        before = _revised(state)
         loop, base = begin(case, before["loop"] if before else "")
         number = before["attempt"] + 1 if before else 1
         feedback = before["feedback"] if before else None
@@ -76,10 +77,16 @@ def revision_node(agent: Agent) -> Node:
     """Return the node that lets an agent answer: first with None, then with the gate's feedback."""
 
     def node(state: Any) -> dict[str, Any]:
-        before: GateStep | None = state.get(GATE)
+        before = _revised(state)
         return {ANSWER: agent(before["feedback"] if before else None)}
 
     return node
+
+
+def _revised(state: Any) -> GateStep | None:
+    """Return what the gate said about the answer that is revised; None in the first step of a loop."""
+    step: GateStep | None = state.get(GATE)
+    return step if step and step["status"] == "failed" else None
 
 
 def after_eval(max_attempts: int = 3) -> Callable[[Any], Literal["revise", "done"]]:

@@ -134,6 +134,7 @@ def _effective(gate: Gate) -> GateFile:
                 one.model_copy(
                     update={
                         "threshold": gate.thresholds.get(one.name),
+                        "informs": one.name not in gate.thresholds,
                         "metrics": [keyless(metric) for metric in one.metrics],
                     }
                 )

@@ -48,8 +48,8 @@ def revise(
     """Call the agent until its answer passes the gate, at most `max_attempts` times.
 
     A text or a turn is inserted into `case`, whose single expected turn provides the question and the
-    reference.  The loop also stops if nothing failed but something could not be checked, because a revision
-    would not change that.
+    reference; a recorded case without one provides the question.  The loop also stops if nothing failed but
+    something could not be checked, because a revision would not change that.
 
     >>> from evaltap.evaluator import Gate
     >>> words = {"rules": [{"id": "polite", "type": "contains", "values": ["please"]}]}
@@ -150,14 +150,14 @@ def _case_of(answer: Answer, number: int, base: Mapping[str, Json]) -> CaseData:
         return case_data(answer.model_dump(by_alias=True))
     if isinstance(answer, Mapping) and "evalId" in answer:
         return case_data(dict(answer))
-    expected = base.get("conversation") or []
-    if len(expected) > 1:
+    asked = base.get("conversation") or base.get("actualConversation") or []
+    if len(asked) > 1:
         raise InputError(
-            f"the case has {len(expected)} expected turns; an answer that is a text or a turn counts as"
-            " one; let the agent return a whole case"
+            f"the case has {len(asked)} turns; an answer that is a text or a turn counts as one; let the"
+            " agent return a whole case"
         )
     turn: dict[str, Json] = {"invocationId": f"attempt-{number}"}
-    turn["userContent"] = (expected[0] or {}).get("userContent") if expected else None
+    turn["userContent"] = (asked[0] or {}).get("userContent") if asked else None
     if isinstance(answer, str):
         turn["finalResponse"] = {"role": "assistant", "content": answer}
     elif isinstance(answer, Invocation):

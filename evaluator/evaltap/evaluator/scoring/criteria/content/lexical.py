@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from itertools import takewhile
 from typing import Final
+from unicodedata import normalize
 
 from evaltap.evaluator.scoring.criteria.content.bit_parallel import edit_distance, jaro
 from evaltap.evaluator.scoring.criteria.content.tokenizers import cjk
@@ -67,7 +68,8 @@ MEASURES: Final[Mapping[str, Measure]] = {
 
 
 def normalized(text: str, *, case_sensitive: bool, keep_space: bool) -> str:
-    """Return the text in the form in which it is compared."""
+    """Return the text in the form in which it is compared; é is one letter, however it is encoded."""
+    text = normalize("NFC", text)
     if not keep_space:
         text = _SPACE.sub(" ", text).strip()
     return text if case_sensitive else text.casefold()

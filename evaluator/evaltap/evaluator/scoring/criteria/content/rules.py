@@ -229,12 +229,16 @@ def _shares(verb: str, found: list[str], rule: Rule) -> str:
 def _required_value(rule: Rule) -> str:
     if rule.value is None:
         raise ValueError("value is missing; give the text to compare with")
+    if not rule.value and rule.type == "regex":
+        raise ValueError("value is empty, and found in every text; give a pattern")
     return rule.value
 
 
 def _required_values(rule: Rule) -> list[str]:
     if not rule.values:
         raise ValueError("values is empty; give at least one text")
+    if "" in rule.values:
+        raise ValueError("values has an empty text, which is found in every text; take it out")
     return rule.values
 
 

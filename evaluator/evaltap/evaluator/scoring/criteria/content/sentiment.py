@@ -18,7 +18,6 @@ CATEGORIES: Final = ("positive", "neutral", "negative")
 NEUTRAL_WITHIN: Final = 0.05
 """A compound value closer to 0 than this is neutral; the bound that VADER's authors recommend."""
 
-_WORD: Final = re.compile(r"\w+")
 _AFINN_MOST: Final = 5
 """The highest valence of a word in AFINN."""
 
@@ -48,8 +47,7 @@ def lexicon(name: str) -> Callable[[str], Tone]:
 def tone_of(text: str) -> Tone:
     """Return the tone of a text by VADER; words missing from the lexicon count as neutral."""
     found = _analyzer().polarity_scores(text)
-    words = found["words"]
-    return Tone(found["raw"], found["raw"] / words if words else 0.0, found["compound"])
+    return Tone(found["raw"], _for_each_word(found["raw"], text), found["compound"])
 
 
 def limits_of(criterion: SentimentCriterion) -> tuple[float, float]:
@@ -65,10 +63,14 @@ def category_of(tone: Tone, low: float, high: float) -> str:
     return "negative" if tone.compound <= low else "neutral"
 
 
+def _for_each_word(valence: float, text: str) -> float:
+    words = sum(len(word) > 1 or word.isalnum() for word in text.split())
+    return valence / words if words else 0.0
+
+
 def _tone_by_list(valences: Mapping[str, int], pattern: re.Pattern[str], text: str) -> Tone:
-    words = _WORD.findall(text)
     raw = float(sum(valences[found] for found in pattern.findall(" ".join(text.lower().split()))))
-    comparative = raw / len(words) if words else 0.0
+    comparative = _for_each_word(raw, text)
     return Tone(raw, comparative, min(max(comparative / _AFINN_MOST, -1.0), 1.0))
 
 
@@ -94,7 +96,7 @@ def _analyzer() -> Any:  # nltk has no types
     from nltk.sentiment.vader import SentimentIntensityAnalyzer, VaderConstants  # takes a second
 
     class Analyzer(SentimentIntensityAnalyzer):  # type: ignore[misc]  # as above
-        """Also returns the sum of the valences and the number of words."""
+        """Also returns the sum of the valences."""
 
         def __init__(self) -> None:
             # The base class would search for an nltk download; these attributes are all that it needs.
@@ -105,6 +107,6 @@ def _analyzer() -> Any:  # nltk has no types
 
         def score_valence(self, sentiments: list[float], text: str) -> dict[str, float]:
             found: dict[str, float] = super().score_valence(sentiments, text)
-            return found | {"raw": float(sum(sentiments)), "words": len(sentiments)}
+            return found | {"raw": float(sum(sentiments))}
 
     return Analyzer()

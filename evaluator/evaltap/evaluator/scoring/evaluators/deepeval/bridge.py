@@ -133,13 +133,13 @@ def turn_fields(
     calls = [call for call in turn.tools if call]
     if not turn.lacks("tools"):
         fields["tools_called"] = [*map(_call, calls)]
-        if (found := _retrieved(calls, retrieval_tools)) is not None:
-            fields["retrieval_context"] = found
+        if (retrieved := _retrieved(calls, retrieval_tools)) is not None:
+            fields["retrieval_context"] = retrieved
     if "tools" in expected.data and not expected.lacks("tools"):
         fields["expected_tools"] = [*map(_call, filter(None, expected.tools))]
     with suppress(ValueError):  # a metric that needs the field reports that it is missing
-        if context_path is not None:
-            fields["context"] = _texts(follow(case, context_path))
+        if context_path is not None and (found := follow(case, context_path)) is not None:
+            fields["context"] = _texts(found)
     return fields | _measured(turn.data.get("telemetry") or {})
 
 
@@ -148,7 +148,7 @@ def _retrieved(calls: Sequence[ToolCall], tools: Sequence[str]) -> list[str] | N
     found = [call for call in calls if call.get("name") in tools]
     if not tools or any(absent_state(call, "result") for call in found):
         return None
-    return [_text(call.get("result")) for call in found]
+    return [_text(call["result"]) for call in found if call.get("result") is not None]
 
 
 def _measured(telemetry: Mapping[str, Any]) -> dict[str, object]:
@@ -211,7 +211,8 @@ def _call(call: Mapping[str, object]) -> dict[str, object]:
 
 
 def _texts(value: object) -> list[str]:
-    return [_text(item) for item in value] if isinstance(value, list) else [_text(value)]
+    items = value if isinstance(value, list) else [value]
+    return [_text(item) for item in items if item is not None]
 
 
 def _text(value: object) -> str:

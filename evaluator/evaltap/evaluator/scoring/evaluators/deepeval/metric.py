@@ -13,7 +13,12 @@ from evaltap.evaluator.cases.turn import Turn
 from evaltap.evaluator.scoring.contract.context import EvaluationContext, Status, TurnScore, Vote
 from evaltap.evaluator.scoring.contract.errors import MetricError
 from evaltap.evaluator.scoring.contract.evaluator import CostClass
-from evaltap.evaluator.scoring.contract.judge import DEFAULT_GENERATION, Judge, JudgeReply
+from evaltap.evaluator.scoring.contract.judge import (
+    DEFAULT_GENERATION,
+    Judge,
+    JudgeReply,
+    ScriptedJudge,
+)
 from evaltap.evaluator.scoring.contract.turn_evaluator import (
     CaseResult,
     MissingEvidence,
@@ -66,8 +71,8 @@ class DeepEvalMetric(TurnEvaluator):
             for key in ("_show_indicator", "_log_metric_to_confident")
             if key in inspect.signature(self._class.measure).parameters
         }
-        if self._llm_judge is None:
-            self._new_metric()  # so that wrong parameters are reported now
+        # So that wrong parameters are reported now; nothing is asked.
+        self._new_metric(None if self._llm_judge is None else ScriptedJudge([]))
 
     def score_turns(self, context: EvaluationContext) -> CaseResult:
         """Return DeepEval's score and reason for each turn; a conversation's result is repeated for each."""

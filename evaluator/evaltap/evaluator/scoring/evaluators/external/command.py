@@ -126,6 +126,7 @@ def _answer(output: bytes, count: int) -> list[Finding]:
 
 
 def _row(row: Json, place: int) -> Finding:
+    row = {"score": None} if row is None else row
     if not isinstance(row, dict) or "score" not in row:
         raise ValueError(f"turns[{place}] is {row!r:.200}; expected an object with `score`")
     score, reason = row["score"], row.get("reason", "")
