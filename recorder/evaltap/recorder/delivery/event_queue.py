@@ -67,8 +67,8 @@ class Deadline:
     """When closing ends (monotonic seconds): so many seconds from now, or from the last progress.
 
     Time in which the process stood still does not count, as when a virtual machine pauses or another thread
-    keeps the interpreter's lock: then not even the thread looked that waits for the end, as it does 20 times a
-    second.
+    keeps the interpreter's lock: then not even the thread looked that waits for the end, as it does at least
+    20 times a second.
     """
 
     def __init__(self, seconds: float, at_most: float) -> None:
