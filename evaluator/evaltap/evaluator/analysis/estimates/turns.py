@@ -131,9 +131,11 @@ _TURN: Final = """app_name, eval_set_id, eval_id,
                  if(invocation_id = '', turn_index::VARCHAR, invocation_id), metric_digest"""
 NEWEST_SCORES: Final = newest_of("turn_scores", _TURN, "turn_revision DESC, scored_at DESC")
 """The rows of `latest_turn_scores`, of the whole store."""
+# Of landed turns the last score, which feedback may have changed; of files and gates all trials.
 _LATEST_RUN_SCORES: Final = f"""(
-  SELECT * FROM turn_scores WHERE run_id = $run_id QUALIFY rank() OVER (
-    PARTITION BY {_TURN} ORDER BY turn_revision DESC
+  SELECT s.* FROM turn_scores s JOIN runs r USING (run_id) WHERE run_id = $run_id QUALIFY rank() OVER (
+    PARTITION BY {_TURN}
+    ORDER BY turn_revision DESC, CASE WHEN r.kind IN ('landed', 'live') THEN scored_at END DESC
   ) = 1
 )"""
 _VOTES: Final = """

@@ -26,7 +26,13 @@ SELECT s.app_name, {eval_set}, s.eval_id,
 FROM named s
 ANTI JOIN mended_attempts USING (run_id, app_name, eval_set_id, eval_id, revision)
 WHERE len($runs) = 0 OR list_contains($runs, s.run_id)
-QUALIFY s.kind NOT IN ('landed', 'live') OR s.turn_count = max(s.turn_count) OVER (
-  PARTITION BY s.app_name, s.eval_set_id, s.eval_id, s.kind IN ('landed', 'live')
+QUALIFY s.kind NOT IN ('landed', 'live') OR (
+  s.turn_count = max(s.turn_count) OVER (
+    PARTITION BY s.app_name, s.eval_set_id, s.eval_id, s.kind IN ('landed', 'live')
+  )
+  -- Of scores that feedback changed, the last one.
+  AND s.scored_at = max(s.scored_at) OVER (
+    PARTITION BY s.run_id, s.app_name, s.eval_set_id, s.eval_id, s.revision, s.metric_digest
+  )
 )
 ORDER BY s.scored_at, s.app_name, s.eval_set_id, s.eval_id, s.metric_name, s.score_id
