@@ -57,13 +57,17 @@ def test_a_turn_becomes_the_fields_of_a_test_case() -> None:
     }
 
 
+FOUND = [make_tool("search", result="Bern")]
+
+
 @pytest.mark.parametrize(
     ("turn", "absent"),
     [
-        (make_turn(answer=None), {"actual_output"}),
-        (make_turn(capture={"finalResponse": "truncated"}), {"actual_output"}),
-        (make_turn(capture={"userContent": "redacted"}), {"input"}),
+        (make_turn(answer=None, tools=FOUND), {"actual_output"}),
+        (make_turn(tools=FOUND, capture={"finalResponse": "truncated"}), {"actual_output"}),
+        (make_turn(tools=FOUND, capture={"userContent": "redacted"}), {"input"}),
         (make_turn(capture={"tools": "missing"}), {"tools_called", "retrieval_context"}),
+        (make_turn(), {"retrieval_context"}),
         (
             make_turn(tools=[make_tool("search", capture={"result": "redacted"})]),
             {"retrieval_context"},
@@ -81,14 +85,16 @@ def test_what_was_not_recorded_is_left_out_of_the_test_case(
 def test_a_retrieval_that_returned_nothing_is_no_context() -> None:
     failed = make_tool("search", result=None, error={"message": "timed out"})
 
-    assert fields(make_turn(tools=[failed]), retrieval_tools=["search"])["retrieval_context"] == []
+    assert "retrieval_context" not in fields(make_turn(tools=[failed]), retrieval_tools=["search"])
 
 
-def test_a_context_of_null_is_left_out() -> None:
+def test_a_context_without_a_text_is_left_out() -> None:
     path = read_path("$.sessionInput.state.context")
     case = make_case(sessionInput={"state": {"context": None}})
     options: dict[str, Any] = {"context_path": path, "retrieval_tools": []}
 
+    assert "context" not in turn_fields(Turn(make_turn()), Turn({}), case, **options)
+    case["sessionInput"]["state"]["context"] = [None]
     assert "context" not in turn_fields(Turn(make_turn()), Turn({}), case, **options)
     case["sessionInput"]["state"]["context"] = ["Bern", None]
     assert turn_fields(Turn(make_turn()), Turn({}), case, **options)["context"] == ["Bern"]

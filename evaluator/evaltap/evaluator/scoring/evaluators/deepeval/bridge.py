@@ -133,21 +133,21 @@ def turn_fields(
     calls = [call for call in turn.tools if call]
     if not turn.lacks("tools"):
         fields["tools_called"] = [*map(_call, calls)]
-        if (retrieved := _retrieved(calls, retrieval_tools)) is not None:
+        if retrieved := _retrieved(calls, retrieval_tools):
             fields["retrieval_context"] = retrieved
     if "tools" in expected.data and not expected.lacks("tools"):
         fields["expected_tools"] = [*map(_call, filter(None, expected.tools))]
     with suppress(ValueError):  # a metric that needs the field reports that it is missing
-        if context_path is not None and (found := follow(case, context_path)) is not None:
-            fields["context"] = _texts(found)
+        if context_path is not None and (context := _texts(follow(case, context_path))):
+            fields["context"] = context
     return fields | _measured(turn.data.get("telemetry") or {})
 
 
-def _retrieved(calls: Sequence[ToolCall], tools: Sequence[str]) -> list[str] | None:
-    """Return the results of retrieval; None if it is not asked for, or a result is absent."""
+def _retrieved(calls: Sequence[ToolCall], tools: Sequence[str]) -> list[str]:
+    """Return the results of retrieval; none if one of them is absent, as the rest does not tell the source."""
     found = [call for call in calls if call.get("name") in tools]
-    if not tools or any(absent_state(call, "result") for call in found):
-        return None
+    if any(absent_state(call, "result") for call in found):
+        return []
     return [_text(call["result"]) for call in found if call.get("result") is not None]
 
 
