@@ -144,7 +144,7 @@ def turn_fields(
 
 
 def _retrieved(calls: Sequence[ToolCall], tools: Sequence[str]) -> list[str]:
-    """Return the results of retrieval; none if one of them is absent, as the rest does not tell the source."""
+    """Return the results of retrieval; none if one of them is absent, as the rest is not the source."""
     found = [call for call in calls if call.get("name") in tools]
     if any(absent_state(call, "result") for call in found):
         return []
