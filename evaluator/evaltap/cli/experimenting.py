@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from datetime import timedelta
 from pathlib import Path
@@ -18,7 +18,7 @@ from evaltap.cli.options.run import (
 )
 from evaltap.cli.options.shared import ReferenceOptions, ScoringOptions
 from evaltap.cli.scoring import case_scorer
-from evaltap.evaluator.analysis.stats.rate import Rate
+from evaltap.evaluator.analysis.stats.estimate import rate_of_trials
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.evaluator.scoring.judge_session import JudgeSession
 from evaltap.evaluator.scoring.scorer import CaseScorer
@@ -140,15 +140,19 @@ class ProgressLines:
 
     def __init__(self) -> None:
         self._began = time.monotonic()
-        self._counts: Counter[str] = Counter()
+        self._cases: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
+        """The runs of each case with a verdict, and how many of them passed."""
 
     def report(self, done: UnitDone, progress: Progress) -> None:
         """Print the line of a unit."""
         verdict = verdict_of(done)
-        self._counts[verdict] += 1
         number = progress.skipped + len(progress.done)
-        evidence = sum(self._counts[name] for name in ("passed", "failed", "crashed"))
-        found = Rate.of_counts(self._counts["passed"], evidence, "trials")
+        if verdict in ("passed", "failed", "crashed"):
+            case = self._cases[done.row.eval_id]
+            case[0] += 1
+            case[1] += verdict == "passed"
+        alike = Counter((runs, passed) for runs, passed in self._cases.values())
+        found = rate_of_trials([(*case, cases) for case, cases in alike.items()])
         parts = []
         if found is not None:
             low, high = found.interval

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from evaltap.evaluator.analysis.stats.estimate import estimate_items, mean_of_cases
+from evaltap.evaluator.analysis.stats.estimate import mean_of_cases, rate_of_trials
 from evaltap.evaluator.analysis.stats.rate import (
     Rate,
     pass_at_k,
@@ -195,11 +195,9 @@ def _metric(name: str, given: Mapping[UnitRow, bool | None]) -> MetricOutcome:
     for row, passed in given.items():
         if passed is not None:
             trials[row.eval_id].append(passed)
-    found = estimate_items(
-        ((case, 1.0, float(one)) for case, all_ in trials.items() for one in all_), unit="trials"
-    )
     most = max(map(len, trials.values()), default=0)
     counts = [(len(all_), sum(all_)) for all_ in trials.values()]
+    rate = rate_of_trials([(n, c, 1) for n, c in counts])
     at, hat, plain = {}, {}, {}
     for k in range(1, most + 1):
         enough = [(n, c) for n, c in counts if n >= k]
@@ -210,7 +208,7 @@ def _metric(name: str, given: Mapping[UnitRow, bool | None]) -> MetricOutcome:
         plain[k] = math.fsum(pass_hat_k(n, c, k) for n, c in enough) / len(enough)
     total = sum(map(sum, trials.values()))
     lacking = sum(one is None for one in given.values())
-    return MetricOutcome(name, found.rate if found else None, total, lacking, at, hat, plain)
+    return MetricOutcome(name, rate, total, lacking, at, hat, plain)
 
 
 def _case(

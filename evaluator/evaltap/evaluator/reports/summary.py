@@ -6,7 +6,7 @@ from typing import Final
 
 from evaltap.evaluator.analysis.estimates.rates import SliceRate
 from evaltap.evaluator.analysis.filters.listing import repeated_ids
-from evaltap.evaluator.analysis.stats.estimate import Cell, Profile, estimate, estimate_items
+from evaltap.evaluator.analysis.stats.estimate import estimate_items, rate_of_trials
 from evaltap.evaluator.analysis.stats.rate import Rate
 from evaltap.evaluator.reports.exit_status import (
     BELOW_THE_BAR,
@@ -314,7 +314,7 @@ def _summarise(
         tuple(_metric_counts(row, trials, represented) for row in counts),
         _with_readable_reasons(store, _named(store, [CaseRow(*row) for row in worst_rows])),
         tuple(_merge_same_reasons(Unscored(*row) for row in unscored)),
-        CrashedCases(cases, crashed, _repeated([row[1:] for row in crashes])),
+        CrashedCases(cases, crashed, rate_of_trials([row[1:] for row in crashes])),
         gate=GateCounts(gated, *verdicts) if gated else None,
     )
     summary = _with_turns(summary, store, metrics, of_several=most_turns > 1)
@@ -478,24 +478,12 @@ ORDER BY ALL
 
 def _metric_counts(row: Row, trials: Rows, represented: Rows) -> MetricCounts:
     found = MetricCounts(*row)
-    sample = _repeated([row[1:] for row in trials if row[0] == found.metric_name])
+    sample = rate_of_trials([row[1:] for row in trials if row[0] == found.metric_name])
     weighed = [row[1:] for row in represented if row[0] == found.metric_name]
     weights = sum(weight for _, weight, _ in weighed)
     share = estimate_items((case, 1 / weight, passed) for case, weight, passed in weighed)
     rate = share.rate if share else None
     return replace(found, sample=sample, represented=rate, represented_turns=weights)
-
-
-def _repeated(rows: Rows) -> Rate | None:
-    """Return a share of cases from their numbers of trials, of those that have it, and of such cases."""
-    if all(trials == 1 for trials, *_ in rows):
-        having = sum(having * cases for _, having, cases in rows)
-        return Rate.of_counts(having, sum(cases for *_, cases in rows), "cases")
-    found = estimate(
-        (Profile((Cell(1, trials, having, having),), cases) for trials, having, cases in rows),
-        unit="trials",
-    )
-    return found.rate if found else None
 
 
 def _repeats(recordings: int, cases: int) -> Iterator[str]:

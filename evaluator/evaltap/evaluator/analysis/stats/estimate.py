@@ -254,6 +254,22 @@ def estimate_items(
     return estimate((Profile(cells, count) for cells, count in alike.items()), unit=unit)
 
 
+def rate_of_trials(rows: Sequence[tuple[int, int, int]]) -> Rate | None:
+    """Return the share of trials that have something; None without trials.
+
+    A row is a number of trials of a case, how many of them have it, and of how many cases that is so.  Cases
+    of one trial each are independent; otherwise the trials of a case are a cluster.
+    """
+    if all(trials == 1 for trials, *_ in rows):
+        having = sum(having * cases for _, having, cases in rows)
+        return Rate.of_counts(having, sum(cases for *_, cases in rows), "cases")
+    found = estimate(
+        (Profile((Cell(1, trials, having, having),), cases) for trials, having, cases in rows),
+        unit="trials",
+    )
+    return found.rate if found else None
+
+
 def mean_of_cases(values: Iterable[float]) -> Rate | None:
     """Return the mean of a figure in [0, 1] that each case has, with its interval; None without cases."""
     found = estimate_items(
