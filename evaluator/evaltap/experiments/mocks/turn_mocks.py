@@ -83,14 +83,12 @@ class TurnMocks:
             return mock.result
         return waited(self._generated(mock, arguments, output_schema))
 
-    async def answer_later(
-        self, name: str, arguments: object, output_schema: Mapping[str, Any] | None = None
-    ) -> Any:
+    async def answer_later(self, name: str, arguments: object) -> Any:
         """Do the same without holding up the event loop."""
         mock = self._mock(name, arguments)
         if mock is None:
             return RUN
-        return await self._generated(mock, arguments, output_schema) if mock.prompt else mock.result
+        return await self._generated(mock, arguments, None) if mock.prompt else mock.result
 
     def delegated(self, name: str) -> None:
         """Do nothing: what another agent calls is answered by the same mocks."""
