@@ -14,8 +14,12 @@ from google.protobuf.json_format import ParseDict
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from evaltap.cli.main import main
-from evaltap.recorder.sources.otlp_files import ReadingReport, read_cases, stream_cases
-from evaltap.recorder.telemetry.last_documents import last_documents
+from evaltap.recorder.sources.otlp_files import (
+    ReadingReport,
+    last_documents,
+    read_cases,
+    stream_cases,
+)
 from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import FormatError
 from support.builders.span_builders import in_base64
