@@ -15,10 +15,11 @@ from evaltap.evaluator.store.file_type import is_database, is_log
 from evaltap.recorder.sources.claude_code import read_transcripts
 from evaltap.recorder.sources.otlp_files import ReadingReport, cases_of_items
 from evaltap.recorder.sources.sessions import conversations_in
-from evaltap.recorder.sources.sessions.messages import Conversation, cases_of, objects, value_of
+from evaltap.recorder.sources.sessions.messages import Conversation, cases_of, value_of
 from evaltap.recorder.sources.sessions.openhands import conversation_of, is_event
 from evaltap.recorder.sources.sessions.provider_messages import calls_in, messages_in
 from evaltap.recorder.telemetry.containers import container_of
+from evaltap.recorder.telemetry.flat_spans import objects
 from evaltap.recorder.telemetry.otlp_json import items_of, read_documents
 from evaltap.recorder.telemetry.spans import LogRecord, Span
 from evaltap.schemas.data import JsonObject

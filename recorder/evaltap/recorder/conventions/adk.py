@@ -166,6 +166,5 @@ def _content(value: object) -> Evidence | None:
 
 def _object(value: object, reading: Reading, field: str) -> Mapping[str, object]:
     evidence = decode(value)
-    if evidence.flaw:
-        reading.flaws[field] = evidence.flaw
+    reading.note_flaws(**{field: evidence.flaw})
     return evidence.value if isinstance(evidence.value, Mapping) else {}

@@ -63,9 +63,7 @@ def _read_model(
 ) -> None:
     reading.input = _messages(entered.value) or None
     reading.output = _generated(left.value) or None
-    for name, evidence in (("input", entered), ("output", left)):
-        if evidence.flaw:
-            reading.flaws[name] = evidence.flaw
+    reading.note_flaws(input=entered.flaw, output=left.flaw)
     usage = decode(attributes.get(f"{METADATA}usage_metadata")).value
     if isinstance(usage, dict):
         reading.input_tokens = whole(usage.get("input_tokens"))

@@ -18,9 +18,9 @@ def mapping(value: object) -> Mapping[str, object]:
     return value if isinstance(value, Mapping) else {}
 
 
-def objects(value: object) -> list[Mapping[str, object]]:
+def objects(value: object) -> list[JsonObject]:
     """Return the objects of a list; none for anything else."""
-    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
 def decoded(value: object) -> object:

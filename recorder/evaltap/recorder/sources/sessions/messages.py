@@ -28,7 +28,7 @@ from evaltap.recorder.observation import (
 )
 from evaltap.recorder.tokens import Tokens
 from evaltap.schemas.chat.evidence import decode
-from evaltap.schemas.data import CaseData, JsonObject
+from evaltap.schemas.data import CaseData
 
 _NOTHING: Final = Tokens(None, None)
 Role = Literal["system", "user", "assistant", "tool"]
@@ -141,11 +141,6 @@ def value_of(content: object) -> object:
     if isinstance(content, str) and content.lstrip()[:1] not in ("{", "["):
         return content
     return decode(content).value
-
-
-def objects(value: object) -> list[JsonObject]:
-    """Return the objects of a list; empty for anything else."""
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
 def _turns(messages: Sequence[Message]) -> list[tuple[list[Message], list[Message]]]:
