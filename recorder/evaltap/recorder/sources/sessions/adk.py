@@ -7,13 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from evaltap.recorder.conventions.adk import unwrap_result
 from evaltap.recorder.observation import Failure
-from evaltap.recorder.sources.sessions.messages import (
-    Call,
-    Conversation,
-    Message,
-    text_of,
-    word,
-)
+from evaltap.recorder.sources.sessions.messages import Call, Conversation, Message, text_of, word
 from evaltap.recorder.telemetry.flat_spans import mapping, objects
 from evaltap.recorder.tokens import Tokens, tokens
 from evaltap.schemas.data import JsonObject

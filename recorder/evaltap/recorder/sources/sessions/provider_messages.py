@@ -16,13 +16,7 @@ from evaltap.recorder.conventions.messages import read_request, read_response
 from evaltap.recorder.conventions.reading import failure_of_answer
 from evaltap.recorder.observation import Failure
 from evaltap.recorder.sources.sessions.gemini import CONTEXT
-from evaltap.recorder.sources.sessions.messages import (
-    Call,
-    Conversation,
-    Message,
-    value_of,
-    word,
-)
+from evaltap.recorder.sources.sessions.messages import Call, Conversation, Message, value_of, word
 from evaltap.recorder.telemetry.cloudwatch_export import records_in
 from evaltap.recorder.telemetry.flat_spans import mapping, objects
 from evaltap.recorder.tokens import Tokens, tokens
