@@ -46,7 +46,6 @@ class RunCase(MetCase):
 
     @property
     def declares_mocks(self) -> bool:
-        """Whether the case declares any mock."""
         turns = (*self.mocks, *self.expected_mocks, self.every_turn, self.expected_every_turn)
         return any(turns)
 

@@ -151,7 +151,6 @@ class Runs:
         return run
 
     def cancel(self) -> None:
-        """Stop all runs."""
         for run in self._all.values():
             run.cancel()
 

@@ -92,7 +92,6 @@ class Tables:
             database.run(self._open)
 
     def run(self, work: Callable[["Statements"], Any]) -> Any:  # what `work` returns
-        """Run a transaction."""
         return self._database.run(lambda transaction: work(Statements(transaction, self)))
 
     def rows(self, statement: str, missing: str = "", **given: Any) -> list[Row]:
@@ -225,10 +224,9 @@ class _InTables:
 
 
 class EvalSetTables(_InTables):
-    """Eval sets in tables."""
+    """Eval sets in tables; see `EvalSetStoring`."""
 
     def get(self, app: str, eval_set_id: str) -> EvalSet:
-        """Return a set with its cases."""
         _ids(app_name=app, eval_set_id=eval_set_id)
         rows = self._tables.rows(
             "SELECT s.name, s.description, s.created_at, c.eval_id, c.eval_case FROM"
@@ -248,11 +246,9 @@ class EvalSetTables(_InTables):
         )
 
     def create(self, app: str, eval_set_id: str) -> EvalSet:
-        """Create an empty set, named by its id."""
         return self.put(app, EvalSet(eval_set_id=eval_set_id, name=eval_set_id))
 
     def put(self, app: str, eval_set: EvalSet) -> EvalSet:
-        """Add a set with its cases."""
         _ids(app_name=app, eval_set_id=eval_set.eval_set_id)
         for case in eval_set.eval_cases:
             _ids(eval_id=case_of(case).eval_id)
@@ -277,7 +273,6 @@ class EvalSetTables(_InTables):
         return self.get(app, eval_set.eval_set_id)
 
     def list(self, app: str) -> list[str]:
-        """Return the ids of the app's sets."""
         _ids(app_name=app)
         rows = self._tables.rows(
             "SELECT eval_set_id FROM {sets} WHERE {same_app} ORDER BY id", app=app
@@ -285,7 +280,6 @@ class EvalSetTables(_InTables):
         return [one for (one,) in rows]
 
     def delete(self, app: str, eval_set_id: str) -> None:
-        """Delete a set with its cases."""
         _ids(app_name=app, eval_set_id=eval_set_id)
 
         def work(sql: Statements) -> None:
@@ -300,7 +294,6 @@ class EvalSetTables(_InTables):
         self._tables.run(work)
 
     def get_case(self, app: str, eval_set_id: str, eval_id: str) -> EvalCase:
-        """Return a case."""
         _ids(app_name=app, eval_set_id=eval_set_id, eval_id=eval_id)
         rows = self._tables.rows(
             "SELECT eval_case FROM {cases} WHERE {same_app} AND {same_set} AND {same_case}",
@@ -312,7 +305,6 @@ class EvalSetTables(_InTables):
         return _read(EvalCase, rows[0][0], f"case {eval_id!r}")
 
     def add_case(self, app: str, eval_set_id: str, case: EvalCase | Mapping[str, Any]) -> None:
-        """Add a case at the end, stamped."""
         now = self._tables.now()
         added = stamped(case_of(case), now)
         _ids(app_name=app, eval_set_id=eval_set_id, eval_id=added.eval_id)
@@ -347,7 +339,6 @@ class EvalSetTables(_InTables):
         )
 
     def delete_case(self, app: str, eval_set_id: str, eval_id: str) -> None:
-        """Delete a case."""
         self._change(app, eval_set_id, eval_id, "DELETE FROM {cases} WHERE id = %(row)s")
 
     def _change(
@@ -389,10 +380,9 @@ class EvalSetTables(_InTables):
 
 
 class MetricTables(_InTables):
-    """Metrics in a table."""
+    """Metrics in a table; see `MetricStoring`."""
 
     def list(self, app: str, eval_set_id: str) -> list[str]:
-        """Return the names of a set's metrics."""
         _ids(app_name=app, eval_set_id=eval_set_id)
         rows = self._tables.rows(
             "SELECT metric_name FROM {metrics} WHERE {same_app} AND {same_set} ORDER BY id",
@@ -402,7 +392,6 @@ class MetricTables(_InTables):
         return [one for (one,) in rows]
 
     def get(self, app: str, eval_set_id: str, name: str) -> EvalMetric:
-        """Return a metric."""
         _ids(app_name=app, eval_set_id=eval_set_id, metric_name=name)
         rows = self._tables.rows(
             "SELECT metric FROM {metrics} WHERE {same_app} AND {same_set} AND {same_metric}",
@@ -414,7 +403,6 @@ class MetricTables(_InTables):
         return _read(EvalMetric, rows[0][0], f"metric {name!r}")
 
     def add(self, app: str, eval_set_id: str, metric: EvalMetric | Mapping[str, Any]) -> None:
-        """Add a metric at the end."""
         added = metric_of(metric)
         _ids(app_name=app, eval_set_id=eval_set_id, metric_name=added.metric_name)
 
@@ -432,7 +420,6 @@ class MetricTables(_InTables):
         self._tables.add(work, f"metric {added.metric_name!r} exists in {eval_set_id!r}")
 
     def update(self, app: str, eval_set_id: str, metric: EvalMetric | Mapping[str, Any]) -> None:
-        """Replace a metric whole."""
         changed = metric_of(metric)
         self._change(
             app,
@@ -444,7 +431,6 @@ class MetricTables(_InTables):
         )
 
     def delete(self, app: str, eval_set_id: str, name: str) -> None:
-        """Delete a metric."""
         self._change(app, eval_set_id, name, "DELETE FROM {metrics} WHERE id = %(row)s")
 
     def _change(self, app: str, eval_set_id: str, name: str, statement: str, **values: Any) -> None:
@@ -461,7 +447,7 @@ class MetricTables(_InTables):
 
 
 class ResultTables(_InTables):
-    """Results in a table."""
+    """Results in a table; see `ResultStoring`."""
 
     def save(self, app: str, result: EvalSetResult) -> str:
         """Store a result under its id, or under a new one; name and time are set if absent."""
@@ -512,7 +498,6 @@ class ResultTables(_InTables):
         return result_id
 
     def get(self, app: str, result_id: str) -> EvalSetResult:
-        """Return a result."""
         _ids(app_name=app, result_id=result_id)
         rows = self._tables.rows(
             "SELECT eval_set_id, eval_set_result_name, eval_case_results, summary, created_at"
@@ -534,7 +519,6 @@ class ResultTables(_InTables):
         return parse(EvalSetResult, data, place=place)
 
     def list(self, app: str) -> list[str]:
-        """Return the ids of the app's results."""
         _ids(app_name=app)
         rows = self._tables.rows(
             "SELECT eval_set_result_id FROM {results} WHERE {same_app} ORDER BY id", app=app
