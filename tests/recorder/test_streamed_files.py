@@ -72,7 +72,7 @@ def framed(path: Path, found: list[Request]) -> Path:
 
 
 def streamed(*paths: Path, report: ReadingReport | None = None) -> list[CaseData]:
-    return list(stream_cases(paths, recorder_version=None, report=report or ReadingReport()))
+    return list(stream_cases(paths, report=report or ReadingReport()))
 
 
 def by_turn(cases: list[CaseData]) -> list[Any]:
@@ -121,7 +121,7 @@ def test_a_turn_is_there_before_the_rest_of_the_file_was_read(tmp_path: Path) ->
     file = tmp_path / "t.jsonl"
     file.write_text(json.dumps(json.loads(path.read_text())) + '\n{"resourceSpans": 1}\n')
 
-    cases = stream_cases([file], recorder_version=None, report=ReadingReport())
+    cases = stream_cases([file], report=ReadingReport())
 
     assert by_turn([next(cases)]) == by_turn(list(read_cases([path])))
     with pytest.raises(FormatError, match="line 2"):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
-from evaltap.recorder.assembly.case import case_of
+from evaltap.recorder.assembly.case import case_of, installed_version
 from evaltap.recorder.assembly.contexts import ContextMemory
 from evaltap.recorder.config import RecorderConfig
 from evaltap.recorder.conventions.langfuse import SESSION_ID
@@ -53,10 +53,7 @@ class ReadingReport:
 
 
 def read_cases(
-    paths: Iterable[str | Path],
-    *,
-    recorder_version: str | None = None,
-    report: ReadingReport | None = None,
+    paths: Iterable[str | Path], *, report: ReadingReport | None = None
 ) -> Iterator[CaseData]:
     """Yield one case for each run in OTLP files of traces and logs, in order of start.
 
@@ -66,12 +63,10 @@ def read_cases(
     """
     counts = report if report is not None else ReadingReport()
     traces = _traces_of(list(paths), counts)
-    yield from _in_order(_cases(traces, recorder_version=recorder_version, report=counts))
+    yield from _in_order(_cases(traces, counts))
 
 
-def stream_cases(
-    paths: Iterable[str | Path], *, recorder_version: str | None, report: ReadingReport
-) -> Iterator[CaseData]:
+def stream_cases(paths: Iterable[str | Path], report: ReadingReport) -> Iterator[CaseData]:
     """Yield one case for each run as soon as the last document of its trace was read.
 
     Otherwise as `read_cases`, which also tells what raises. Only open traces are held in memory; those
@@ -79,30 +74,24 @@ def stream_cases(
     """
     contexts = ContextMemory()
     traces = _traces_of(list(paths), report)
-    for case in _cases(traces, recorder_version=recorder_version, report=report):
+    for case in _cases(traces, report):
         yield contexts.trimmed(case)
         contexts.note(case)
 
 
-def cases_of_items(
-    items: Iterable[Span | LogRecord], *, recorder_version: str | None, report: ReadingReport
-) -> Iterator[CaseData]:
+def cases_of_items(items: Iterable[Span | LogRecord], report: ReadingReport) -> Iterator[CaseData]:
     """Yield one case for each run in spans and log records, in order of start."""
     opened = _OpenTraces(report)
     for item in items:
         opened.add(item)
-    yield from _in_order(_cases(opened.rest(), recorder_version=recorder_version, report=report))
+    yield from _in_order(_cases(opened.rest(), report))
 
 
-def _cases(
-    traces: Iterable[GatheredTrace], *, recorder_version: str | None, report: ReadingReport
-) -> Iterator[CaseData]:
+def _cases(traces: Iterable[GatheredTrace], report: ReadingReport) -> Iterator[CaseData]:
     reasoning = RecorderConfig().capture_reasoning
     for trace in traces:
         if not trace.spans:
-            for case in cases_of_logs(
-                trace.trace_id, trace.logs, recorder_version=recorder_version
-            ):
+            for case in cases_of_logs(trace.trace_id, trace.logs):
                 report.turns += 1
                 yield case
             continue
@@ -113,7 +102,7 @@ def _cases(
             events = run if reasoning else [without_reasoning(event) for event in run]
             report.turns_with_reasoning += events != run
             report.turns += 1
-            case = case_of(events, recorder_version=recorder_version)
+            case = case_of(events, recorder_version=installed_version())
             if not any(span.end_ns > span.start_ns for span in spans):
                 case["actualConversation"][0]["telemetry"].pop("latencyMs", None)
             yield case
@@ -257,9 +246,7 @@ def _revision(case: CaseData) -> int:
 _NAME = "otel-logs"
 
 
-def cases_of_logs(
-    trace_id: str, logs: Sequence[LogRecord], *, recorder_version: str | None = None
-) -> Iterator[CaseData]:
+def cases_of_logs(trace_id: str, logs: Sequence[LogRecord]) -> Iterator[CaseData]:
     """Yield the turn in the log records of a trace without spans, if they contain a conversation.
 
     CloudWatch keeps the messages of an agent in a log group of their own (AgentCore's `otel-rt-logs`), so an
@@ -283,7 +270,7 @@ def cases_of_logs(
         framework=_NAME, session_id=session, messages=[*conversation_of([*system, *turn])]
     )
     began = min(log.time_ns for log in logs)
-    for case in cases_of(conversation, name=trace_id, recorder_version=recorder_version):
+    for case in cases_of(conversation, name=trace_id):
         (one,) = case["actualConversation"]
         one["invocationId"] = trace_id
         if began:

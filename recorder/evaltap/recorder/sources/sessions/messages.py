@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, Literal
 
-from evaltap.recorder.assembly.case import case_of
+from evaltap.recorder.assembly.case import case_of, installed_version
 from evaltap.recorder.observation import (
     ContextMessage,
     Failure,
@@ -82,9 +82,7 @@ class Conversation:
     failure: Failure | None = None
 
 
-def cases_of(
-    conversation: Conversation, *, name: str, recorder_version: str | None = None
-) -> Iterator[CaseData]:
+def cases_of(conversation: Conversation, *, name: str) -> Iterator[CaseData]:
     """Yield an eval case for each turn; `name` identifies a conversation without a session id."""
     timed = any(message.time_ns for message in conversation.messages)
     turns = _turns(conversation.messages)
@@ -92,7 +90,7 @@ def cases_of(
         run_id = f"{conversation.session_id or name}-{number}"
         last = number == len(turns)
         events = _events(conversation, run_id, before, messages, last=last)
-        case = case_of(events, recorder_version=recorder_version)
+        case = case_of(events, recorder_version=installed_version())
         if conversation.session_id is None:
             case["evalId"] = name
         if not timed:
