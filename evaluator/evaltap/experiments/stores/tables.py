@@ -57,6 +57,15 @@ _KEYS: Final = (
     ),
 )
 
+_IDS: Final[Mapping[str, tuple[str, str]]] = {
+    "app": ("app_name", "app name"),
+    "set": ("eval_set_id", "eval set id"),
+    "case": ("eval_id", "eval id"),
+    "metric": ("metric_name", "metric name"),
+    "result": ("eval_set_result_id", "result id"),
+}
+"""By the name of a statement's parameter: the column, and what messages call the id."""
+
 
 def table_names(prefix: str = "") -> list[str]:
     """Return the names of the tables of sets, cases, metrics and results; raise ConfigurationError for a
@@ -191,22 +200,18 @@ class Statements:
             "lock": lock,
             **{
                 f"same_{name}": same.format(column=column, name=name)
-                for name, column in (
-                    ("app", "app_name"),
-                    ("set", "eval_set_id"),
-                    ("case", "eval_id"),
-                    ("metric", "metric_name"),
-                    ("result", "eval_set_result_id"),
-                )
+                for name, (column, _) in _IDS.items()
             },
         }
 
     def run(self, statement: str, **given: Any) -> None:  # values of a driver
         """Run a statement that returns nothing."""
+        _check_ids(given)
         self._transaction.run(statement.format(**self._words), given)
 
     def rows(self, statement: str, missing: str = "", **given: Any) -> list[Row]:
         """Return the rows of a query; without any, raise NotFoundError for what is missing."""
+        _check_ids(given)
         found = self._transaction.rows(statement.format(**self._words), given)
         if missing and not found:
             raise NotFoundError(f"no {missing}")
@@ -227,7 +232,6 @@ class EvalSetTables(_InTables):
     """Eval sets in tables; see `EvalSetStoring`."""
 
     def get(self, app: str, eval_set_id: str) -> EvalSet:
-        _ids(app_name=app, eval_set_id=eval_set_id)
         rows = self._tables.rows(
             "SELECT s.name, s.description, s.created_at, c.eval_id, c.eval_case FROM"
             " (SELECT * FROM {sets} WHERE {same_app} AND {same_set}) s LEFT JOIN {cases} c"
@@ -249,9 +253,8 @@ class EvalSetTables(_InTables):
         return self.put(app, EvalSet(eval_set_id=eval_set_id, name=eval_set_id))
 
     def put(self, app: str, eval_set: EvalSet) -> EvalSet:
-        _ids(app_name=app, eval_set_id=eval_set.eval_set_id)
         for case in eval_set.eval_cases:
-            _ids(eval_id=case_of(case).eval_id)
+            case_of(case)
         now = self._tables.now()
         made = now if eval_set.creation_timestamp is None else eval_set.creation_timestamp
 
@@ -273,14 +276,12 @@ class EvalSetTables(_InTables):
         return self.get(app, eval_set.eval_set_id)
 
     def list(self, app: str) -> list[str]:
-        _ids(app_name=app)
         rows = self._tables.rows(
             "SELECT eval_set_id FROM {sets} WHERE {same_app} ORDER BY id", app=app
         )
         return [one for (one,) in rows]
 
     def delete(self, app: str, eval_set_id: str) -> None:
-        _ids(app_name=app, eval_set_id=eval_set_id)
 
         def work(sql: Statements) -> None:
             self._lock(sql, app, eval_set_id)
@@ -294,7 +295,6 @@ class EvalSetTables(_InTables):
         self._tables.run(work)
 
     def get_case(self, app: str, eval_set_id: str, eval_id: str) -> EvalCase:
-        _ids(app_name=app, eval_set_id=eval_set_id, eval_id=eval_id)
         rows = self._tables.rows(
             "SELECT eval_case FROM {cases} WHERE {same_app} AND {same_set} AND {same_case}",
             f"case {eval_id!r} in eval set {eval_set_id!r}",
@@ -307,7 +307,6 @@ class EvalSetTables(_InTables):
     def add_case(self, app: str, eval_set_id: str, case: EvalCase | Mapping[str, Any]) -> None:
         now = self._tables.now()
         added = stamped(case_of(case), now)
-        _ids(app_name=app, eval_set_id=eval_set_id, eval_id=added.eval_id)
 
         def work(sql: Statements) -> None:
             self._lock(sql, app, eval_set_id)
@@ -344,7 +343,6 @@ class EvalSetTables(_InTables):
     def _change(
         self, app: str, eval_set_id: str, eval_id: str, statement: str, **values: Any
     ) -> None:
-        _ids(app_name=app, eval_set_id=eval_set_id, eval_id=eval_id)
         self._tables.change(
             "SELECT id, eval_case FROM {cases} WHERE {same_app} AND {same_set} AND {same_case}",
             statement,
@@ -383,7 +381,6 @@ class MetricTables(_InTables):
     """Metrics in a table; see `MetricStoring`."""
 
     def list(self, app: str, eval_set_id: str) -> list[str]:
-        _ids(app_name=app, eval_set_id=eval_set_id)
         rows = self._tables.rows(
             "SELECT metric_name FROM {metrics} WHERE {same_app} AND {same_set} ORDER BY id",
             app=app,
@@ -392,7 +389,6 @@ class MetricTables(_InTables):
         return [one for (one,) in rows]
 
     def get(self, app: str, eval_set_id: str, name: str) -> EvalMetric:
-        _ids(app_name=app, eval_set_id=eval_set_id, metric_name=name)
         rows = self._tables.rows(
             "SELECT metric FROM {metrics} WHERE {same_app} AND {same_set} AND {same_metric}",
             f"metric {name!r} in eval set {eval_set_id!r}",
@@ -404,7 +400,6 @@ class MetricTables(_InTables):
 
     def add(self, app: str, eval_set_id: str, metric: EvalMetric | Mapping[str, Any]) -> None:
         added = metric_of(metric)
-        _ids(app_name=app, eval_set_id=eval_set_id, metric_name=added.metric_name)
 
         def work(sql: Statements) -> None:
             sql.run(
@@ -434,7 +429,6 @@ class MetricTables(_InTables):
         self._change(app, eval_set_id, name, "DELETE FROM {metrics} WHERE id = %(row)s")
 
     def _change(self, app: str, eval_set_id: str, name: str, statement: str, **values: Any) -> None:
-        _ids(app_name=app, eval_set_id=eval_set_id, metric_name=name)
         self._tables.change(
             "SELECT id FROM {metrics} WHERE {same_app} AND {same_set} AND {same_metric}",
             statement,
@@ -454,7 +448,6 @@ class ResultTables(_InTables):
         now = self._tables.now()
         stored = to_store(app, result, now)
         result_id = stored.eval_set_result_id
-        _ids(app_name=app, eval_set_id=stored.eval_set_id, result_id=result_id)
         summary = None if stored.summary is None else _text(stored.summary)
         given = {
             "app": app,
@@ -498,7 +491,6 @@ class ResultTables(_InTables):
         return result_id
 
     def get(self, app: str, result_id: str) -> EvalSetResult:
-        _ids(app_name=app, result_id=result_id)
         rows = self._tables.rows(
             "SELECT eval_set_id, eval_set_result_name, eval_case_results, summary, created_at"
             " FROM {results} WHERE {same_app} AND {same_result}",
@@ -519,18 +511,17 @@ class ResultTables(_InTables):
         return parse(EvalSetResult, data, place=place)
 
     def list(self, app: str) -> list[str]:
-        _ids(app_name=app)
         rows = self._tables.rows(
             "SELECT eval_set_result_id FROM {results} WHERE {same_app} ORDER BY id", app=app
         )
         return [one for (one,) in rows]
 
 
-def _ids(**given: str) -> None:
+def _check_ids(given: Mapping[str, Any]) -> None:  # values of a driver
     """Raise InputError for an id that is blank or that a column cannot hold as it is."""
-    required(**given)
-    for name, value in given.items():
-        what = name.replace("_", " ")
+    for name in [one for one in _IDS if one in given]:
+        value, what = given[name], _IDS[name][1]
+        required(**{what: value})
         if len(value) > _LONGEST_ID:
             raise InputError(f"{what} {value[:40]!r}… is too long; {_LONGEST_ID} characters fit")
         if any(ord(one) < 32 or ord(one) == 127 or 0xD800 <= ord(one) < 0xE000 for one in value):
