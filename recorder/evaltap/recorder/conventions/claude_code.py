@@ -29,7 +29,6 @@ class ClaudeCode:
     marks = ()  # identified by span name
 
     def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
-        """Return the reading of a Claude Code span, else None."""
         if not span.name.startswith(PREFIX):
             return None
         attributes = span.attributes

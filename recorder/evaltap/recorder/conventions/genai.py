@@ -93,7 +93,6 @@ class GenAI:
     marks = ("gen_ai.",)
 
     def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
-        """Return the reading of a span with any `gen_ai.*` attribute."""
         attributes = span.attributes
         if OPERATION not in attributes and not any(map(_is_own, attributes)):
             return None

@@ -67,7 +67,6 @@ class Langfuse:
     marks = (PREFIX, *SESSION_ID, *USER_ID)
 
     def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
-        """Return the reading of a Langfuse span, or of any span with a session or user id."""
         attributes = span.attributes
         session_id = first_text(attributes, *SESSION_ID)
         user_id = first_text(attributes, *USER_ID)

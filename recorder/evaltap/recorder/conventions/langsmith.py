@@ -31,7 +31,6 @@ class LangSmith:
     marks = (SPAN_KIND,)
 
     def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
-        """Return the reading of a LangSmith span, else None."""
         attributes = span.attributes
         stated = attributes.get(SPAN_KIND)
         if not isinstance(stated, str):

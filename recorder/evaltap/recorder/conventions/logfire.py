@@ -35,7 +35,6 @@ class Logfire:
     marks = (MARK,)
 
     def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
-        """Return the reading of a span of these two integrations, else None."""
         if span.scope not in SCOPES or not any(key.startswith(MARK) for key in span.attributes):
             return None
         attributes = span.attributes

@@ -50,7 +50,6 @@ class MLflow:
     marks = (PREFIX,)
 
     def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
-        """Return the reading of a span with `mlflow.spanType`, else None."""
         attributes = span.attributes
         if TYPE not in attributes:
             return None

@@ -60,7 +60,6 @@ class OpenInference:
     marks = (SPAN_KIND,)
 
     def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
-        """Return the reading of a span with `openinference.span.kind`, else None."""
         attributes = span.attributes
         stated = attributes.get(SPAN_KIND)
         if not isinstance(stated, str):

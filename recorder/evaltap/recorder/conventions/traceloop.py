@@ -46,7 +46,6 @@ class Traceloop:
     marks = ("traceloop.", REQUEST_TYPE, f"{PROMPT}.", f"{COMPLETION}.")
 
     def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
-        """Return the reading of an OpenLLMetry span, else None."""
         attributes = span.attributes
         prompts = gather(attributes, PROMPT)
         completions = gather(attributes, COMPLETION)

@@ -42,7 +42,6 @@ class Vercel:
     marks = (OPERATION_ID,)
 
     def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
-        """Return the reading of an AI SDK span, else None."""
         attributes = span.attributes
         operation = attributes.get(OPERATION_ID)
         if not isinstance(operation, str):
