@@ -37,7 +37,6 @@ class MetricOutcome:
     """The same as tRPC-Agent-Go has it, (c / n)^k, which is too high for few trials."""
 
     def data(self) -> dict[str, Any]:
-        """Return it as JSON data."""
         interval = None if self.rate is None else [*self.rate.interval]
         return {
             "metric": self.metric,
@@ -86,7 +85,6 @@ class CaseOutcome:
         return all(_tail(count, self.runs) < 0.05 for count in (self.passed, failed) if self.runs)
 
     def data(self) -> dict[str, Any]:
-        """Return it as JSON data."""
         return {
             "eval_id": self.eval_id,
             "runs": self.runs,

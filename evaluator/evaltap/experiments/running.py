@@ -375,7 +375,6 @@ class DryRun:
     """The pass rate that this supposes: that of the past, otherwise 0.9."""
 
     def data(self) -> dict[str, Any]:
-        """Return it as JSON data."""
         return {
             "set": self.set,
             "cases": self.cases,

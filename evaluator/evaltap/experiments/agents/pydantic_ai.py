@@ -26,7 +26,6 @@ from evaltap.recorder.plugins.support import text_of
 
 
 def adapt(found: Any, recorder: Recorder) -> "PydanticAgent | None":
-    """Adapt an agent."""
     return PydanticAgent(found, recorder) if isinstance(found, Agent) else None
 
 

@@ -73,7 +73,6 @@ class Run:
         self.changed = asyncio.Event()
 
     def data(self) -> JsonObject:
-        """Return the run as JSON."""
         ended = {} if self.result is None else {"evaluationResult": self.result.data()}
         return {
             "id": self.run_id,

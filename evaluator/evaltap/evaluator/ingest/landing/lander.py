@@ -43,7 +43,6 @@ LARGEST_DEAD_LETTER = 8 << 20
 
 
 def manifest_row(manifest: Manifest) -> ManifestRow:
-    """Return the row of a manifest."""
     return ManifestRow(
         manifest.producer_id,
         manifest.highest_seq,
@@ -54,7 +53,6 @@ def manifest_row(manifest: Manifest) -> ManifestRow:
 
 
 def feedback_row(feedback: Feedback, source: SourceRecord) -> FeedbackRow:
-    """Return the row of a feedback."""
     return FeedbackRow(
         feedback.app_name,
         in_recording(feedback.eval_set_id, feedback.eval_id, feedback.recording),

@@ -16,7 +16,6 @@ NAME = "google-adk"
 
 
 def conversations(document: object) -> list[Conversation] | None:
-    """Return the session, or those of an eval's result; None for other documents."""
     whole = mapping(document)
     results = objects(_get(whole, "eval_case_results"))
     if results:

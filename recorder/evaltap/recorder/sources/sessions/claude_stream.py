@@ -25,7 +25,6 @@ NAME = "claude-code"
 
 
 def conversations(document: object) -> list[Conversation] | None:
-    """Return the session; None for other documents."""
     held = mapping(document)
     lines = objects(document) or objects(held.get("messages", held.get("loglines")))
     told, ends = ([*filter(one, lines)] for one in (_is_message, _is_end))

@@ -46,7 +46,6 @@ _REQUEST = "## My request for Codex:"
 
 
 def conversations(document: object) -> list[Conversation] | None:
-    """Return the session of a rollout or of an event stream; None for other documents."""
     # Programs that call Codex collect the lines in an object.
     lines = objects(document) or objects(mapping(document).get("events"))
     kinds = {line.get("type") for line in lines if isinstance(line.get("type"), str)}

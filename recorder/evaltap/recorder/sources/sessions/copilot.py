@@ -24,7 +24,6 @@ NAME = "copilot-cli"
 
 
 def conversations(document: object) -> list[Conversation] | None:
-    """Return the session; None for other documents."""
     events = [one for one in objects(document) if isinstance(one.get("data"), dict)]
     kinds = {one.get("type") for one in events if isinstance(one.get("type"), str)}
     if not kinds & {"session.start", "user.message", "assistant.message"}:

@@ -36,7 +36,6 @@ _CANCELLED = "Request cancelled."
 
 
 def conversations(document: object) -> list[Conversation] | None:
-    """Return the session; None for other documents."""
     if isinstance(document, dict) and {"sessionId", "messages"} <= document.keys():
         records = objects(document["messages"])
         session = document

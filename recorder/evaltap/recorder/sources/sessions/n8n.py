@@ -29,7 +29,6 @@ _TOOL, _MODEL = "ai_tool", "ai_languageModel"
 
 
 def conversations(document: object) -> list[Conversation] | None:
-    """Return the executions; None for other documents."""
     if _is_flat(document):
         document = {"data": document}
     if isinstance(document, dict) and "data" in document and "id" not in document:

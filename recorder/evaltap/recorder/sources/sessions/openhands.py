@@ -38,7 +38,6 @@ _IDS = ("id", "instance_id")
 
 
 def conversations(document: object) -> list[Conversation] | None:
-    """Return the conversation, or those of a benchmark's lines; None for other documents."""
     if isinstance(document, list) and document:
         found = [_conversation(one) if "history" in mapping(one) else None for one in document]
         if None not in found:

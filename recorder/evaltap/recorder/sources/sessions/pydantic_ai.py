@@ -30,7 +30,6 @@ _RETURNS: Final = ("tool-return", "builtin-tool-return")
 
 
 def conversations(document: object) -> list[Conversation] | None:
-    """Return the conversation of a history, also one below `messages`; None for other documents."""
     listed = mapping(document).get("messages", document)
     messages = objects(listed)
     if not isinstance(listed, list) or not listed or len(messages) != len(listed):

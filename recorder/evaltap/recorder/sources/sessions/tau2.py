@@ -27,7 +27,6 @@ _ENDED = ("agent_stop", "user_stop")
 
 
 def conversations(document: object) -> list[Conversation] | None:
-    """Return the simulations; None for other documents."""
     whole = mapping(document)
     found = objects(whole.get("simulations")) or objects([document])
     alone = "simulations" not in whole
