@@ -165,5 +165,6 @@ def _content(value: object) -> Evidence | None:
 
 def _object(value: object, reading: Reading, field: str) -> Mapping[str, object]:
     evidence = decode(value)
-    reading.note_flaws(**{field: evidence.flaw})
+    if evidence.flaw:
+        reading.flaws[field] = evidence.flaw
     return evidence.value if isinstance(evidence.value, Mapping) else {}
