@@ -20,7 +20,11 @@ SPRING_CONVERSATION: Final = (
     "spring.ai.chat.client.conversation.id",
     "spring.ai.advisor.conversation.id",
 )
-_SPRING_KINDS: Final[Mapping[str, Kind]] = {"chat_client": "run", "advisor": "other", "tool_call": "tool"}
+_SPRING_KINDS: Final[Mapping[str, Kind]] = {
+    "chat_client": "run",
+    "advisor": "other",
+    "tool_call": "tool",
+}
 LIVEKIT_TOOL_NAME: Final = "lk.function_tool.name"
 LIVEKIT_CALL_ID: Final = "lk.function_tool.id"
 LIVEKIT_ARGUMENTS: Final = "lk.function_tool.arguments"
@@ -92,7 +96,9 @@ class LiveKit:
     def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
         attributes = span.attributes
         if LIVEKIT_TOOL_NAME in attributes:
-            reading = Reading(self.name, kind="tool", call_id=first_text(attributes, LIVEKIT_CALL_ID))
+            reading = Reading(
+                self.name, kind="tool", call_id=first_text(attributes, LIVEKIT_CALL_ID)
+            )
             reading.tool_name = first_text(attributes, LIVEKIT_TOOL_NAME)
             if LIVEKIT_ARGUMENTS in attributes:
                 reading.arguments = decode(attributes[LIVEKIT_ARGUMENTS])
@@ -103,7 +109,9 @@ class LiveKit:
             return reading
         if span.name != LIVEKIT_TURN or not any(key.startswith("lk.") for key in attributes):
             return None
-        reading = Reading(self.name, kind="agent", session_id=first_text(attributes, *LIVEKIT_SESSION_ID))
+        reading = Reading(
+            self.name, kind="agent", session_id=first_text(attributes, *LIVEKIT_SESSION_ID)
+        )
         reading.agent_name = first_text(attributes, "lk.agent_label")
         user = first_text(attributes, "lk.user_input")
         answer = first_text(attributes, "lk.response.text")
@@ -113,7 +121,7 @@ class LiveKit:
 
 
 class Mcp:
-    """Model Context Protocol (GenAI conventions 1.39 and later): distinguishes tool calls from other requests.
+    """Model Context Protocol (GenAI conventions 1.39 and later): tells tool calls from other requests.
 
     `mcp.session.id` is the transport's session, never a conversation. A `tools/call` inside an execute_tool
     span is the same call; the tree keeps the outermost.
