@@ -16,7 +16,7 @@ from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.errors import BusyError
 from evaltap.evaluator.store.remote import server as remote
 from evaltap.evaluator.store.remote.client import RemoteReader
-from evaltap.evaluator.store.remote.place import socket_path
+from evaltap.evaluator.store.remote.messages import socket_path
 from evaltap.schemas.errors import InputError
 from support.servers.page_server import Served, served
 

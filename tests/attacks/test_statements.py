@@ -15,7 +15,7 @@ import pytest
 from evaltap.cli.main import main
 from evaltap.evaluator.store.errors import NotReadingError
 from evaltap.evaluator.store.remote.client import RemoteReader
-from evaltap.evaluator.store.remote.place import socket_path
+from evaltap.evaluator.store.remote.messages import socket_path
 from evaltap.recorder import Recorder
 from evaltap.schemas.errors import EvaltapError
 

@@ -17,8 +17,7 @@ from evaltap.evaluator.ingest.sources.kafka import KafkaSource
 from evaltap.evaluator.store.database import Store
 from evaltap.recorder import Recorder
 from evaltap.recorder.delivery.sinks.kafka import KafkaSink
-from evaltap.recorder.delivery.spool.spool import new_spool
-from evaltap.recorder.delivery.spool.status import spool_states
+from evaltap.recorder.delivery.spool.spool import new_spool, spool_states
 from evaltap.schemas.log.folders import spool_folder, spool_path
 from evaltap.schemas.log.location import KafkaClientName
 from evaltap.schemas.wire.record import WireRecord

@@ -20,7 +20,7 @@ from evaltap.evaluator.pipeline.live.consumer import Consumer
 from evaltap.evaluator.store.database import Store
 from evaltap.recorder import CaseSpanProcessor, Recorder
 from evaltap.recorder.delivery.sinks.kafka import KafkaSink
-from evaltap.recorder.delivery.spool.status import spool_states
+from evaltap.recorder.delivery.spool.spool import spool_states
 from evaltap.schemas.log.folders import spool_path
 from support.builders.cases import make_case, make_records, make_turn
 from support.builders.topics import cases, landed, location, messages, record, turns

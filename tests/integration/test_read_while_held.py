@@ -25,8 +25,7 @@ from evaltap.cli.main import main
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.errors import BusyError, NotReadingError, StoreHeldError, TooSlowError
 from evaltap.evaluator.store.remote.client import RemoteReader, open_to_read
-from evaltap.evaluator.store.remote.messages import packed, unpacked
-from evaltap.evaluator.store.remote.place import LONGEST, socket_path
+from evaltap.evaluator.store.remote.messages import LONGEST, packed, socket_path, unpacked
 from evaltap.evaluator.store.remote.server import MOST_READERS, served
 
 DATA = Path(__file__).parent.parent / "data" / "upgrade" / "layout-7"

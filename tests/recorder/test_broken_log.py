@@ -11,8 +11,7 @@ import pytest
 from evaltap.recorder import Recorder
 from evaltap.recorder.delivery.sinks.local_log import LocalLogSink
 from evaltap.recorder.delivery.spool.forwarder import Forwarder
-from evaltap.recorder.delivery.spool.spool import SpoolReader, new_spool
-from evaltap.recorder.delivery.spool.status import damaged_spools
+from evaltap.recorder.delivery.spool.spool import SpoolReader, damaged_spools, new_spool
 from evaltap.recorder.faults import SinkError
 from evaltap.schemas.log.local import open_log
 from evaltap.schemas.wire.record import WireRecord

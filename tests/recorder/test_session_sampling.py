@@ -18,9 +18,8 @@ import pytest
 from evaltap.recorder import MemorySink, Recorder, RecorderConfig
 from evaltap.recorder.delivery.case_processor import CaseProcessor
 from evaltap.recorder.delivery.session_hold import MAX_HELD_TURNS, SessionHold
-from evaltap.recorder.sampling.limit import BURST
 from evaltap.recorder.sampling.rules import parse_outcome_rules
-from evaltap.recorder.sampling.sampler import position
+from evaltap.recorder.sampling.sampler import BURST, position
 from evaltap.recorder.sampling.sessions import SessionSampler
 from support.builders.cases import make_case, make_turn
 

@@ -14,8 +14,12 @@ from google.protobuf.json_format import ParseDict
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from evaltap.cli.main import main
-from evaltap.recorder.sources.otlp_files import ReadingReport, read_cases, stream_cases
-from evaltap.recorder.telemetry.last_documents import last_documents
+from evaltap.recorder.sources.otlp_files import (
+    ReadingReport,
+    last_documents,
+    read_cases,
+    stream_cases,
+)
 from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import FormatError
 from support.builders.span_builders import in_base64
@@ -68,7 +72,7 @@ def framed(path: Path, found: list[Request]) -> Path:
 
 
 def streamed(*paths: Path, report: ReadingReport | None = None) -> list[CaseData]:
-    return list(stream_cases(paths, recorder_version=None, report=report or ReadingReport()))
+    return list(stream_cases(paths, report=report or ReadingReport()))
 
 
 def by_turn(cases: list[CaseData]) -> list[Any]:
@@ -117,7 +121,7 @@ def test_a_turn_is_there_before_the_rest_of_the_file_was_read(tmp_path: Path) ->
     file = tmp_path / "t.jsonl"
     file.write_text(json.dumps(json.loads(path.read_text())) + '\n{"resourceSpans": 1}\n')
 
-    cases = stream_cases([file], recorder_version=None, report=ReadingReport())
+    cases = stream_cases([file], report=ReadingReport())
 
     assert by_turn([next(cases)]) == by_turn(list(read_cases([path])))
     with pytest.raises(FormatError, match="line 2"):

@@ -5,8 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from evaltap.schemas.files.documents import iter_cases, read_eval_set, read_gate, read_metrics
-from evaltap.schemas.files.repeated_keys import repeated_key
+from evaltap.schemas.files.documents import (
+    iter_cases,
+    read_eval_set,
+    read_gate,
+    read_metrics,
+    repeated_key,
+)
 
 CASE = """{"evalId": "a", "evalId": "b", "conversation": [
     {"invocationId": "1", "userContent": {"role": "user", "content": "x"}}]}"""

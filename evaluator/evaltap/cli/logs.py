@@ -2,7 +2,6 @@
 
 import sys
 import uuid
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -87,11 +86,7 @@ def _assembler(location: KafkaLocation) -> TraceAssembler:
     from evaltap.recorder.config import RecorderConfig  # compiles all patterns
     from evaltap.recorder.sources.otlp_topics import TopicTraces  # compiles all patterns
 
-    return TopicTraces(
-        RecorderConfig(log=str(location)),
-        producer_id=uuid.uuid4().hex,
-        recorder_version=version("evaltap"),
-    )
+    return TopicTraces(RecorderConfig(log=str(location)), producer_id=uuid.uuid4().hex)
 
 
 def report_telemetry(source: CaseSource) -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
@@ -15,10 +14,11 @@ from evaltap.evaluator.store.file_type import is_database, is_log
 from evaltap.recorder.sources.claude_code import read_transcripts
 from evaltap.recorder.sources.otlp_files import ReadingReport, cases_of_items
 from evaltap.recorder.sources.sessions import conversations_in
-from evaltap.recorder.sources.sessions.messages import Conversation, cases_of, objects, value_of
+from evaltap.recorder.sources.sessions.messages import Conversation, cases_of, value_of
 from evaltap.recorder.sources.sessions.openhands import conversation_of, is_event
 from evaltap.recorder.sources.sessions.provider_messages import calls_in, messages_in
 from evaltap.recorder.telemetry.containers import container_of
+from evaltap.recorder.telemetry.flat_spans import objects
 from evaltap.recorder.telemetry.otlp_json import items_of, read_documents
 from evaltap.recorder.telemetry.spans import LogRecord, Span
 from evaltap.schemas.data import JsonObject
@@ -99,9 +99,9 @@ def recognise(paths: Iterable[Path]) -> Recognised:
     for folder, held_events in events.items():
         found.cases += _of_events(folder, held_events)
     report = ReadingReport()
-    turns = list(cases_of_items(items, recorder_version=version("evaltap"), report=report))
+    turns = list(cases_of_items(items, report))
     found.cases += turns
-    prompted = list(read_transcripts(transcripts, recorder_version=version("evaltap")))
+    prompted = list(read_transcripts(transcripts))
     found.cases += prompted
     for file in found.files if not prompted else ():
         if file.format == _TRANSCRIPT:
@@ -122,11 +122,7 @@ def _of_events(folder: Path, events: Sequence[tuple[FileRead, JsonObject]]) -> l
     """Return the cases of a conversation of OpenHands, whose events are the files of a folder."""
     name = (folder.parent if folder.name == "events" else folder).name
     conversation = conversation_of((event for _, event in events), name)
-    made = (
-        cases_of(conversation, name=name, recorder_version=version("evaltap"))
-        if conversation
-        else ()
-    )
+    made = cases_of(conversation, name=name) if conversation else ()
     cases = list(made)
     for file, _ in events if not cases else ():
         file.skipped = "OpenHands event, but without any turn in the files of its folder"
@@ -177,11 +173,7 @@ def _turns(
     return [
         case
         for number, one in enumerate(conversations, start=1)
-        for case in cases_of(
-            one,
-            name=name if len(conversations) == 1 else f"{name}-{number}",
-            recorder_version=version("evaltap"),
-        )
+        for case in cases_of(one, name=name if len(conversations) == 1 else f"{name}-{number}")
     ]
 
 

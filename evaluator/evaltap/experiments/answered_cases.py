@@ -12,7 +12,6 @@ from evaltap.experiments.loop import Settings
 from evaltap.experiments.plan import CaseSet, read_set
 from evaltap.experiments.result_file import recorded_units
 from evaltap.experiments.running import Request, run_experiment
-from evaltap.experiments.tool_calls import MockChoice
 from evaltap.experiments.units import UnitRow, read_units
 from evaltap.schemas.files.documents import iter_cases
 from evaltap.schemas.formats.case import CaseData
@@ -31,13 +30,11 @@ class AnsweredCases:
     """Runs without evidence, with their reasons, and those that were not made."""
 
 
-def answered_cases(
-    path: Path, agent: str, *, runs: int = 1, concurrency: int = 8, tools: MockChoice | None = None
-) -> AnsweredCases:
+def answered_cases(path: Path, agent: str, *, runs: int = 1, concurrency: int = 8) -> AnsweredCases:
     """Run an agent on a set; raise InputError that lists what is wrong, before the first call."""
     given = read_set(path)
     settings = Settings(concurrency)
-    request = Request(given, agent, runs=runs, settings=settings, tools=tools or MockChoice())
+    request = Request(given, agent, runs=runs, settings=settings)
     originals = {one.get("evalId"): one for one in iter_cases(path)}
     with TemporaryStore() as store:
         finished = run_experiment(request, CaseScorer([]), store)

@@ -371,7 +371,8 @@ class Experiment:
         elif row.attempt < MOST_ATTEMPTS and row.state == "invalid" and row.may_be_tried:
             self._again(row)
         else:
-            self._settle(row)
+            append_units(self._store, [row])
+            self._tell(row, {})
 
     def _arrived(self, ended: _Ended, arrived: int, wanted: int) -> UnitRow:
         """Return the row of a unit whose turns have arrived, or will not."""
@@ -441,11 +442,6 @@ class Experiment:
             return True
         waited = time.monotonic() - self._scored_at
         return len(self._ready) >= MOST_READY or waited >= SCORE_EVERY_SECONDS
-
-    def _settle(self, row: UnitRow) -> None:
-        """Write the final state of a unit that has no scores."""
-        append_units(self._store, [row])
-        self._tell(row, {})
 
     def _tell(self, row: UnitRow, verdicts: Mapping[str, str]) -> None:
         done = UnitDone(row, verdicts)

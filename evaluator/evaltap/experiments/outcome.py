@@ -10,12 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from evaltap.evaluator.analysis.stats.estimate import mean_of_cases, rate_of_trials
-from evaltap.evaluator.analysis.stats.rate import (
-    Rate,
-    pass_at_k,
-    pass_hat_k,
-    pass_hat_k_unbiased,
-)
+from evaltap.evaluator.analysis.stats.rate import Rate, pass_at_k, pass_hat_k, pass_hat_k_unbiased
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.experiments.mocks.drift import totals
 from evaltap.experiments.units import NAMED, UNJUDGED, UnitRow, named, read_units, verdicts_of
@@ -42,7 +37,6 @@ class MetricOutcome:
     """The same as tRPC-Agent-Go has it, (c / n)^k, which is too high for few trials."""
 
     def data(self) -> dict[str, Any]:
-        """Return it as JSON data."""
         interval = None if self.rate is None else [*self.rate.interval]
         return {
             "metric": self.metric,
@@ -91,7 +85,6 @@ class CaseOutcome:
         return all(_tail(count, self.runs) < 0.05 for count in (self.passed, failed) if self.runs)
 
     def data(self) -> dict[str, Any]:
-        """Return it as JSON data."""
         return {
             "eval_id": self.eval_id,
             "runs": self.runs,

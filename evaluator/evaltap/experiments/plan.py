@@ -46,7 +46,6 @@ class RunCase(MetCase):
 
     @property
     def declares_mocks(self) -> bool:
-        """Whether the case declares any mock."""
         turns = (*self.mocks, *self.expected_mocks, self.every_turn, self.expected_every_turn)
         return any(turns)
 
@@ -111,17 +110,13 @@ def read_set(path: Path, chosen: Sequence[str] = ()) -> CaseSet:
     if not cases:
         problems.append("contains no cases; add at least one")
     unknown = [one for one in chosen if one not in cases]
-    problems += [f"--case {one}: no such case; {_hint(one, cases)}" for one in unknown]
+    problems += [
+        f"--case {one}: no such case; {did_you_mean(one, cases) or 'check the id'}"
+        for one in unknown
+    ]
     refuse(str(path), problems)
-    return CaseSet(name or eval_set_name(path), _chosen(cases, chosen))
-
-
-def _chosen(cases: Mapping[str, RunCase], chosen: Sequence[str]) -> tuple[RunCase, ...]:
-    return tuple(one for one in cases.values() if not chosen or one.eval_id in chosen)
-
-
-def _hint(wanted: str, cases: Mapping[str, RunCase]) -> str:
-    return did_you_mean(wanted, cases) or "check the id"
+    picked = tuple(one for one in cases.values() if not chosen or one.eval_id in chosen)
+    return CaseSet(name or eval_set_name(path), picked)
 
 
 def continued(cases: CaseSet, turn: int) -> CaseSet:
@@ -162,8 +157,8 @@ def refuse(place: str, problems: Sequence[str]) -> None:
     if not problems:
         return
     listed = [f"  {one}" for one in problems[:LONGEST_SHOWN]]
-    if more := len(problems) - LONGEST_SHOWN:
-        listed += [f"  … and {more} more"] if more > 0 else []
+    if (more := len(problems) - LONGEST_SHOWN) > 0:
+        listed.append(f"  … and {more} more")
     raise InputError("\n".join([f"{place}: cannot be run:", *listed]))
 
 
@@ -284,20 +279,10 @@ class Plan:
     version: str
 
     def unit(self, case: RunCase, trial: int, attempt: int) -> Unit:
-        """Return a unit; the label of its recording is unlike that of any other attempt."""
-        return Unit(
-            self.cases.name,
-            case.eval_id,
-            trial,
-            attempt,
-            run_label(self.experiment_id, trial, attempt),
-            **{one.name: getattr(case, one.name) for one in fields(MetCase)},
-        )
-
-
-def run_label(experiment_id: str, trial: int, attempt: int) -> str:
-    """Return the label of the recording of a trial: `x3f81.2`, or `x3f81.2-2` for its second attempt."""
-    return f"{experiment_id}.{trial}" + (f"-{attempt}" if attempt > 1 else "")
+        """Return a unit; the label of its recording is `x3f81.2`, or `x3f81.2-2` for a second attempt."""
+        label = f"{self.experiment_id}.{trial}" + (f"-{attempt}" if attempt > 1 else "")
+        met = {one.name: getattr(case, one.name) for one in fields(MetCase)}
+        return Unit(self.cases.name, case.eval_id, trial, attempt, label, **met)
 
 
 def new_id() -> str:

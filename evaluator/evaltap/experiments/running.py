@@ -34,14 +34,7 @@ from evaltap.experiments.mocks.catalogue import catalogue
 from evaltap.experiments.mocks.policy import MockPolicy
 from evaltap.experiments.outcome import Outcome, read_outcome
 from evaltap.experiments.partners import User
-from evaltap.experiments.plan import (
-    CaseSet,
-    Plan,
-    changed_parts,
-    configuration,
-    new_id,
-    refuse,
-)
+from evaltap.experiments.plan import CaseSet, Plan, changed_parts, configuration, new_id, refuse
 from evaltap.experiments.process import AgentEnd, AgentProcess
 from evaltap.experiments.tool_calls import MockChoice
 from evaltap.experiments.worker import WorkerSettings, config_for
@@ -203,10 +196,10 @@ def references_of(request: Request, log: Path) -> References | None:
 
 
 def problems_of(
-    cases: CaseSet, scorer: CaseScorer, abilities: Abilities | None, environ: Mapping[str, str]
+    request: Request, scorer: CaseScorer, abilities: Abilities | None, environ: Mapping[str, str]
 ) -> list[str]:
     """Return everything that keeps the cases from being run and scored; `abilities` are the agent's."""
-    found = []
+    found, cases = [], request.cases
     bare = [one.eval_id for one in cases.cases if not one.has_reference]
     of_expected = {one.name for one in described() if one.group == "expected"}
     for metric in scorer.metrics:
@@ -222,26 +215,20 @@ def problems_of(
                 judge_settings(model, environ)
             except JudgeNotConfigured as error:
                 found.append(f"{metric.metric_name}: {error}")
-    return list(dict.fromkeys([*found, *_inabilities(cases, abilities)]))
-
-
-def _inabilities(cases: CaseSet, abilities: Abilities | None) -> list[str]:
-    """Return what the cases need and the agent does not take."""
-    found = []
-    if abilities is not None:
-        with_context = [one.eval_id for one in cases.cases if one.context]
-        if with_context and not abilities.context:
-            found.append(
-                f"the agent takes no messages before the conversation, and"
-                f" {counted(len(with_context), 'case')} has contextMessages: {with_context[0]}"
-            )
-        with_state = [one.eval_id for one in cases.cases if one.state]
-        if with_state and not abilities.state:
-            found.append(
-                f"the agent takes no session state, and {counted(len(with_state), 'case')} has one:"
-                f" {with_state[0]}"
-            )
-    return found
+    with_context = [one.eval_id for one in cases.cases if one.context]
+    if with_context and abilities and not abilities.context:
+        found.append(
+            f"the agent takes no messages before the conversation, and"
+            f" {counted(len(with_context), 'case')} has contextMessages: {with_context[0]}"
+        )
+    with_state = [one.eval_id for one in cases.cases if one.state]
+    if with_state and abilities and not abilities.state:
+        found.append(
+            f"the agent takes no session state, and {counted(len(with_state), 'case')} has one:"
+            f" {with_state[0]}"
+        )
+    partners = request.partner_problems(environ)
+    return [*dict.fromkeys(found), *partners, *request.tools.problems(cases, abilities)]
 
 
 def planned(request: Request, store: Store, config: Mapping[str, str]) -> Plan:
@@ -350,9 +337,7 @@ def _checked_agent(
         except InputError as error:
             problems.append(str(error))
         abilities = process.abilities if process else None
-        problems += problems_of(request.cases, scorer, abilities, environ)
-        problems += request.partner_problems(environ)
-        problems += request.tools.problems(request.cases, abilities)
+        problems += problems_of(request, scorer, abilities, environ)
         refuse("the experiment", problems)
         assert process is not None  # otherwise there was a problem
         yield process
@@ -390,7 +375,6 @@ class DryRun:
     """The pass rate that this supposes: that of the past, otherwise 0.9."""
 
     def data(self) -> dict[str, Any]:
-        """Return it as JSON data."""
         return {
             "set": self.set,
             "cases": self.cases,
@@ -449,10 +433,7 @@ def dry_run(
     config = request.configuration(metrics)
     plan = planned(request, store, config)
     abilities, problems = _tried(request)
-    found = problems_of(request.cases, scorer, abilities, environ)
-    found += request.partner_problems(environ)
-    found += request.tools.problems(request.cases, abilities)
-    refuse("the experiment", [*problems, *found])
+    refuse("the experiment", problems + problems_of(request, scorer, abilities, environ))
     done = {
         name
         for name, row in units.read_units(store, plan.experiment_id).items()

@@ -46,12 +46,17 @@ from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.formats.model import Json
 
 _FIRST_PAUSE: Final = 1.0
-
-
 _LONGEST_PAUSE: Final = 60.0
-
-
 _TOO_MANY: Final = 429
+CANCEL_SECONDS: Final = 2.0
+"""How long a cancelled agent may take to end before it is abandoned."""
+_ENDS: Final = {"crashed": "agent_error", "missed": "tool_miss"}
+"""By how the agent's part ended: what that says about a simulated conversation."""
+EXPERIMENT: Final = "experiment"
+"""The environment of recorded turns that an experiment ran."""
+EndState: TypeAlias = Literal["ended", "crashed", "missed", "refused", "invalid"]
+"""missed: a tool call had no answer, which ended the run; refused: a provider had too many requests;
+invalid: the simulated user, or the agent that gives the expected turns, did not do its part."""
 
 
 class Pace:
@@ -112,16 +117,6 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         seen.append(found)
         yield found
         found = found.__cause__ or found.__context__
-
-
-CANCEL_SECONDS: Final = 2.0
-"""How long a cancelled agent may take to end before it is abandoned."""
-
-_ENDS: Final = {"crashed": "agent_error", "missed": "tool_miss"}
-"""By how the agent's part ended: what that says about a simulated conversation."""
-EndState: TypeAlias = Literal["ended", "crashed", "missed", "refused", "invalid"]
-"""missed: a tool call had no answer, which ended the run; refused: a provider had too many requests;
-invalid: the simulated user, or the agent that gives the expected turns, did not do its part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -406,10 +401,6 @@ class _TellingRecorder(Recorder):
             if isinstance(answers, Tape):
                 answers.made(observation.name, observation.arguments)
         super().observe(observation)
-
-
-EXPERIMENT: Final = "experiment"
-"""The environment of recorded turns that an experiment ran."""
 
 
 async def serve(settings: WorkerSettings, read: BinaryIO, write: Callable[..., None]) -> None:

@@ -15,7 +15,7 @@ from typing import Literal
 
 from evaltap.recorder.config import RecorderConfig, unknown_variables
 from evaltap.recorder.delivery.free_space import shortage
-from evaltap.recorder.delivery.spool.status import (
+from evaltap.recorder.delivery.spool.spool import (
     SpoolState,
     damaged_spools,
     other_folders,

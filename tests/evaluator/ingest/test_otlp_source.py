@@ -318,7 +318,7 @@ class TestTime:
         assert differences("strands-latest/single_tool", whole) == []
 
     def test_a_partition_that_runs_ahead_is_paused(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("evaltap.evaluator.ingest.sources.log_time.QUEUED_BYTES", 50_000)
+        monkeypatch.setattr("evaltap.evaluator.ingest.sources.otlp_topics.QUEUED_BYTES", 50_000)
         whole = collector_messages()
         topics = MemoryTopics(most=3)
         ahead, behind = (Partition("otlp_spans", number) for number in (0, 1))

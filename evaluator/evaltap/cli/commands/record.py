@@ -5,7 +5,6 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
-from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
 
@@ -54,7 +53,7 @@ def record_otlp(options: OtlpOptions) -> int:
     report = ReadingReport()
     # An eval set is written as a whole, in order of time; a log as the files are read.
     read = read_cases if options.out else stream_cases
-    cases = read(options.files, recorder_version=version("evaltap"), report=report)
+    cases = read(options.files, report=report)
     sessions: set[tuple[str, str, str]] = set()
     refused: Mapping[Path, int] = {}
     try:
@@ -161,9 +160,7 @@ def record_claude_code(options: ClaudeCodeOptions) -> int:
     if options.out:
         _check_name(options.out)
     report = TranscriptReport()
-    cases = list(
-        read_transcripts(options.files, recorder_version=version("evaltap"), report=report)
-    )
+    cases = list(read_transcripts(options.files, report=report))
     if options.out:
         _write(options.out, cases, redaction=not options.no_redaction)
     refused: Mapping[Path, int] = {}

@@ -213,7 +213,6 @@ class ConnectedReader(StoreReader):
         return self._asked(lambda connection: connection.execute(query, parameters).fetchall())
 
     def records(self, query: str, parameters: Parameters = None) -> list[Record]:
-        """Return all rows of a query as dicts by column name."""
 
         def asked(connection: duckdb.DuckDBPyConnection) -> list[Record]:
             result = connection.execute(query, parameters)

@@ -37,7 +37,6 @@ _USER: Final = "user"
 
 
 def adapt(found: Any, recorder: Recorder) -> "AdkAgent | None":
-    """Adapt an agent or an app."""
     if isinstance(found, BaseAgent):
         return AdkAgent(App(name=_APP, root_agent=found), recorder)
     return AdkAgent(found, recorder) if isinstance(found, App) else None

@@ -25,12 +25,10 @@ class CurrentRecorder:
     """Passes on to the recorder of the run; outside of any, nothing is recorded."""
 
     def observe(self, observation: Observation) -> None:
-        """Record an observation."""
         if (recorder := _CURRENT.get()) is not None:
             recorder.observe(observation)
 
     def report_fault(self, where: str, error: BaseException | None = None) -> None:
-        """Count a fault of a plugin."""
         if (recorder := _CURRENT.get()) is not None:
             recorder.report_fault(where, error)
 

@@ -150,7 +150,7 @@ def pause_after(asked_for: str | None, number: int) -> float:
     return min(max(2.0**number if math.isnan(seconds) else seconds, 0.1), _LONGEST_PAUSE)
 
 
-def openai_agent(text: str, recorder: Recorder, key: str | None = None) -> EndpointAgent:
+def openai_agent(text: str, recorder: Recorder) -> EndpointAgent:
     """Return the agent of `openai:MODEL@http://host/v1`; its key is in the environment only."""
     found = _OPENAI.fullmatch(text)
     if found is None:
@@ -162,7 +162,7 @@ def openai_agent(text: str, recorder: Recorder, key: str | None = None) -> Endpo
         lambda _, reply: _completion(reply, model),
         Abilities(context=True, tools=False),
         recorder,
-        os.environ.get(KEY_VARIABLE, "") if key is None else key,
+        os.environ.get(KEY_VARIABLE, ""),
     )
 
 

@@ -32,7 +32,6 @@ _HISTORY: Final = ("chat_history", "history")
 
 
 def adapt(found: Any, recorder: Recorder) -> "LangChainAgent | None":
-    """Adapt a compiled graph or another runnable."""
     return LangChainAgent(found, recorder) if isinstance(found, Runnable) else None
 
 

@@ -29,7 +29,6 @@ from evaltap.recorder.plugins.support import text_of
 
 
 def adapt(found: Any, recorder: Recorder) -> "OpenAIAgent | None":
-    """Adapt an agent."""
     return OpenAIAgent(found, recorder) if isinstance(found, Agent) else None
 
 

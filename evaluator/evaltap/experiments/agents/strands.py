@@ -34,7 +34,6 @@ from evaltap.schemas.errors import InputError
 
 
 def adapt(found: Any, recorder: Recorder) -> "StrandsAgent | None":
-    """Adapt an agent."""
     if isinstance(found, MultiAgentBase):
         raise InputError(
             f"--agent: a {type(found).__name__} of Strands is no agent with a conversation; expected an Agent"

@@ -29,7 +29,6 @@ class ToolDrift:
     """How arguments differ from those recorded, for calls that missed while a recorded one was not made."""
 
     def data(self) -> dict[str, Any]:
-        """Return it as JSON data."""
         return {
             "hits": self.hits,
             "misses": self.misses,

@@ -26,14 +26,14 @@ Tools = Sequence[Mapping[str, Any]]
 class MockServer:
     """Serves the tools of any number of runs, each under an address that nobody else can guess."""
 
-    def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(self, port: int = 0) -> None:
         self._served: dict[str, tuple[Tools, Answer]] = {}
         outer = self
 
         class Handler(_Handler):
             served = outer._served
 
-        self._server = ThreadingHTTPServer((host, port), Handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self._server.daemon_threads = True
         address, number = self._server.server_address[:2]
         self.url = f"http://{address!s}:{number}"

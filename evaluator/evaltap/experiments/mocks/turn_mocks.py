@@ -64,13 +64,23 @@ def turn_mocks(
 
 
 class TurnMocks:
-    """The mocks of one turn; may be asked from several threads, and on an event loop."""
+    """The mocks of one turn; may be asked from several threads, and on an event loop.
 
-    def __init__(self, mocks: Sequence[DeclaredMock], generator: Generator | None) -> None:
+    Agents of frameworks ask who answers when their session begins, so that the next turn begins here.
+    """
+
+    def __init__(
+        self, mocks: Sequence[DeclaredMock] = (), generator: Generator | None = None
+    ) -> None:
         self.missed: list[ToolMiss] = []
         """Calls that failed; the turn has failed with the first."""
         self._mocks = mocks
         self._generator = generator
+
+    def begin(self, turn: "TurnMocks | None") -> None:
+        """Begin a turn with its mocks, if it has any."""
+        self.missed = []
+        self._mocks, self._generator = (turn._mocks, turn._generator) if turn else ((), None)
 
     def answer(
         self, name: str, arguments: object, output_schema: Mapping[str, Any] | None = None
@@ -83,14 +93,12 @@ class TurnMocks:
             return mock.result
         return waited(self._generated(mock, arguments, output_schema))
 
-    async def answer_later(
-        self, name: str, arguments: object, output_schema: Mapping[str, Any] | None = None
-    ) -> Any:
+    async def answer_later(self, name: str, arguments: object) -> Any:
         """Do the same without holding up the event loop."""
         mock = self._mock(name, arguments)
         if mock is None:
             return RUN
-        return await self._generated(mock, arguments, output_schema) if mock.prompt else mock.result
+        return await self._generated(mock, arguments, None) if mock.prompt else mock.result
 
     def delegated(self, name: str) -> None:
         """Do nothing: what another agent calls is answered by the same mocks."""
@@ -134,31 +142,6 @@ class TurnMocks:
         miss = ToolMiss(why)
         self.missed.append(miss)
         return miss
-
-
-class CaseMocks:
-    """The mocks of a case, turn by turn: agents of frameworks ask who answers when their session begins."""
-
-    def __init__(self) -> None:
-        self.missed: list[ToolMiss] = []
-        """The misses of this turn."""
-        self._turn: TurnMocks | None = None
-
-    def begin(self, turn: TurnMocks | None) -> None:
-        """Begin a turn with its mocks, if it has any."""
-        self._turn = turn
-        self.missed = [] if turn is None else turn.missed
-
-    def answer(self, name: str, arguments: object) -> Any:
-        """Return the result of a call, or RUN; raise ToolMiss."""
-        return RUN if self._turn is None else self._turn.answer(name, arguments)
-
-    async def answer_later(self, name: str, arguments: object) -> Any:
-        """Do the same without holding up the event loop."""
-        return RUN if self._turn is None else await self._turn.answer_later(name, arguments)
-
-    def delegated(self, name: str) -> None:
-        """Do nothing: what another agent calls is answered by the same mocks."""
 
 
 def waited(answer: Awaitable[Any]) -> Any:

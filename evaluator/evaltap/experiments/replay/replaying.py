@@ -1,7 +1,6 @@
 """Run the new agent on recorded sessions, with the recorded results of their tools, and forecast."""
 
 import difflib
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -192,11 +191,7 @@ def _new(fate: TurnFate, seen: Mapping[str, bool], metric: str | None) -> bool |
 
 
 def result_of(
-    drawn: Drawn,
-    replayed: Sequence[ReplayedSession],
-    metrics: Iterable[str],
-    options: Options,
-    notes: Sequence[str] = (),
+    drawn: Drawn, replayed: Sequence[ReplayedSession], metrics: Iterable[str], options: Options
 ) -> ReplayResult:
     """Return the forecasts, and what they rest on."""
     figure = faithful_share(turns_of(drawn, replayed, None))
@@ -218,7 +213,7 @@ def result_of(
         runs=runs,
         recorded=len(drawn.sessions) if len(replayed) < len(drawn.sessions) else None,
         drift={name: one.data() for name, one in drift.items()},
-        notes=(*notes, *lost, *_renamed(drawn, drift)),
+        notes=(*lost, *_renamed(drawn, drift)),
     )
 
 
@@ -303,11 +298,10 @@ def replay(
     options: Options,
     *,
     report: Callable[[UnitDone, Progress], None] = lambda *_: None,
-    environ: Mapping[str, str] = os.environ,
     start: Start = AgentProcess,
 ) -> tuple[ReplayResult, Finished]:
     """Run the agent on what was drawn, and forecast; raise InputError before the first call."""
-    finished = run_experiment(request, scorer, into, report=report, environ=environ, start=start)
+    finished = run_experiment(request, scorer, into, report=report, start=start)
     replayable = {one.eval_id for one in drawn.cases.cases}
     sessions = [one for one in drawn.sessions if one.name in replayable]
     keep_recorded(store, sessions, into, finished.plan.experiment_id)
@@ -329,8 +323,7 @@ def keep_recorded(
     there = into.column(
         "SELECT eval_id FROM recorded_sessions WHERE experiment_id = $id", {"id": experiment_id}
     )
-    known = set(there)
-    new = [one for one in sessions if one.name not in known]
+    new = [one for one in sessions if one.name not in {*there}]
     for start in range(0, len(new), _AT_ONCE):
         some = new[start : start + _AT_ONCE]
         found = conversations(traffic, [one.key for one in some])

@@ -30,7 +30,6 @@ class ForkedTool:
     """The names of the sessions, each once."""
 
     def data(self) -> dict[str, Any]:
-        """Return it as JSON data."""
         return {
             "tool": self.tool,
             "count": self.count,
@@ -81,7 +80,6 @@ class ReplayResult:
         return EXIT_CODES[self.verdict]
 
     def data(self) -> dict[str, Any]:
-        """Return it as JSON data."""
         faithful = self.faithful
         return {
             "sessions": self.sessions,

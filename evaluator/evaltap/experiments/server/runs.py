@@ -73,7 +73,6 @@ class Run:
         self.changed = asyncio.Event()
 
     def data(self) -> JsonObject:
-        """Return the run as JSON."""
         ended = {} if self.result is None else {"evaluationResult": self.result.data()}
         return {
             "id": self.run_id,
@@ -151,7 +150,6 @@ class Runs:
         return run
 
     def cancel(self) -> None:
-        """Stop all runs."""
         for run in self._all.values():
             run.cancel()
 

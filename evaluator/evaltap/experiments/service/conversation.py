@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from evaltap.experiments.mocks.declared import Side
-from evaltap.experiments.mocks.turn_mocks import CaseMocks, Generator, TurnMocks, turn_mocks
+from evaltap.experiments.mocks.turn_mocks import Generator, TurnMocks, turn_mocks
 from evaltap.experiments.service.capture import CapturedTurn, TurnCapture
 from evaltap.experiments.service.runners import AgentCall, Runner, events_of, session_of
 from evaltap.experiments.service.simulation import (
@@ -55,7 +55,7 @@ class Conversation:
             (*(((one or {}).get("toolMock") or {}).get(side) or ()), *self._of_case(side))
             for one in turns
         ]
-        answers = CaseMocks() if any(mocks) else None
+        answers = TurnMocks() if any(mocks) else None
         token = TOOL_ANSWERS.set(answers)
         try:
             async with self._session() as runner:
@@ -75,7 +75,7 @@ class Conversation:
         except InputError as error:
             self.ended_by = "simulator_error"
             raise CaseFailed(f"the simulated user cannot start: {error}") from error
-        answers = CaseMocks() if self._of_case(side) else None
+        answers = TurnMocks() if self._of_case(side) else None
         token = TOOL_ANSWERS.set(answers)
         try:
             async with self._session() as runner:
@@ -101,7 +101,7 @@ class Conversation:
             raise CaseFailed(f"the agent failed: {type(error).__name__}: {error}") from error
 
     async def _simulated(
-        self, runner: Runner, user: SimulatedConversation, answers: CaseMocks | None, side: Side
+        self, runner: Runner, user: SimulatedConversation, answers: TurnMocks | None, side: Side
     ) -> None:
         answer = ""
         while (text := await user.next(answer)) is not None:
@@ -116,7 +116,7 @@ class Conversation:
         self.ended_by = user.ended_by
 
     async def _turn(
-        self, runner: Runner, message: Mapping[str, Any], answers: CaseMocks | None = None
+        self, runner: Runner, message: Mapping[str, Any], answers: TurnMocks | None = None
     ) -> CaseData:
         limit = asyncio.timeout(self.turn_seconds)
         try:

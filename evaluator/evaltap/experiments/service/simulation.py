@@ -92,7 +92,6 @@ class UserSimulator:
         self._retries = retries
 
     def start(self, start: SimulationStart) -> "PlayedUser":
-        """Begin the conversation of a case."""
         given = start.scenario
         signal = given.stop_signal if self._stop_signal is None else self._stop_signal
         limit = given.max_allowed_invocations if self._max_turns is None else self._max_turns

@@ -14,12 +14,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from evaltap.experiments.stores.databases import database_at, is_database
 from evaltap.experiments.stores.eval_sets import EvalSetStore, EvalSetStoring
-from evaltap.experiments.stores.locator import (
-    EVAL_SET_FILES,
-    METRICS_FILES,
-    RESULT_FILES,
-    Locator,
-)
+from evaltap.experiments.stores.locator import EVAL_SET_FILES, METRICS_FILES, RESULT_FILES, Locator
 from evaltap.experiments.stores.metrics import MetricStore, MetricStoring
 from evaltap.experiments.stores.results import ResultStore, ResultStoring
 from evaltap.experiments.stores.tables import EvalSetTables, MetricTables, ResultTables, Tables
@@ -92,21 +87,18 @@ def stores_at(where: str) -> Stores:
 
 
 class MemoryDocuments(Generic[Document]):
-    """Documents in memory."""
+    """Documents in memory; see `Documents`."""
 
     def __init__(self) -> None:
         self._held: dict[str, dict[str, Document]] = {}
 
     def read(self, app: str, name: str) -> Document | None:
-        """Return a copy of a document."""
         return deepcopy(self._held.get(app, {}).get(name))
 
     def write(self, app: str, name: str, document: Document) -> None:
-        """Keep a copy of a document."""
         self._held.setdefault(app, {})[name] = deepcopy(document)
 
     def remove(self, app: str, name: str) -> None:
-        """Remove a document."""
         del self._held[app][name]
 
     def names(self, app: str) -> list[str]:
@@ -129,16 +121,13 @@ class FileDocuments(Generic[Document]):
         self._read: Callable[[Path], Document] = read
 
     def read(self, app: str, name: str) -> Document | None:
-        """Return the content of a file."""
         path = self._path(app, name)
         return self._read(path) if path.exists() else None
 
     def write(self, app: str, name: str, document: Document) -> None:
-        """Replace a file in canonical form."""
         write_document(self._path(app, name), document)
 
     def remove(self, app: str, name: str) -> None:
-        """Remove a file."""
         self._path(app, name).unlink()
 
     def names(self, app: str) -> list[str]:

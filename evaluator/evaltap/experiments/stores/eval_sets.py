@@ -69,10 +69,9 @@ class EvalSetStoring(Protocol):
 
 
 class EvalSetStore(DocumentStore[EvalSet]):
-    """Eval sets in documents; `now` gives the time in Unix seconds."""
+    """Eval sets in documents, as `EvalSetStoring` says; `now` gives the time in Unix seconds."""
 
     def get(self, app: str, eval_set_id: str) -> EvalSet:
-        """Return a set with its cases."""
         required(app_name=app, eval_set_id=eval_set_id)
         with self._lock:
             found = self._documents.read(app, eval_set_id)
@@ -81,11 +80,9 @@ class EvalSetStore(DocumentStore[EvalSet]):
         return found
 
     def create(self, app: str, eval_set_id: str) -> EvalSet:
-        """Create an empty set, named by its id."""
         return self.put(app, EvalSet(eval_set_id=eval_set_id, name=eval_set_id))
 
     def put(self, app: str, eval_set: EvalSet) -> EvalSet:
-        """Add a set with its cases."""
         required(app_name=app, eval_set_id=eval_set.eval_set_id)
         if eval_set.creation_timestamp is None:
             eval_set = eval_set.model_copy(update={"creation_timestamp": self._now()})
@@ -96,18 +93,15 @@ class EvalSetStore(DocumentStore[EvalSet]):
             return self.get(app, eval_set.eval_set_id)
 
     def delete(self, app: str, eval_set_id: str) -> None:
-        """Delete a set with its cases."""
         with self._changing():
             self.get(app, eval_set_id)
             self._documents.remove(app, eval_set_id)
 
     def get_case(self, app: str, eval_set_id: str, eval_id: str) -> EvalCase:
-        """Return a case."""
         required(app_name=app, eval_set_id=eval_set_id, eval_id=eval_id)
         return self._found(self.get(app, eval_set_id), eval_id)[1]
 
     def add_case(self, app: str, eval_set_id: str, case: EvalCase | Mapping[str, Any]) -> None:
-        """Add a case at the end, stamped."""
         required(app_name=app, eval_set_id=eval_set_id)
         added = stamped(case_of(case), self._now())
         with self._changing():
@@ -136,7 +130,6 @@ class EvalSetStore(DocumentStore[EvalSet]):
             self._write(app, eval_set, cases)
 
     def delete_case(self, app: str, eval_set_id: str, eval_id: str) -> None:
-        """Delete a case."""
         required(app_name=app, eval_set_id=eval_set_id, eval_id=eval_id)
         with self._changing():
             eval_set = self.get(app, eval_set_id)

@@ -48,24 +48,21 @@ class MetricStoring(Protocol):
 
 
 class MetricStore:
-    """Metrics in documents."""
+    """Metrics in documents; see `MetricStoring`."""
 
     def __init__(self, documents: Documents[Metrics]) -> None:
         self._documents = documents
         self._lock = threading.RLock()
 
     def list(self, app: str, eval_set_id: str) -> Names:
-        """Return the names of a set's metrics."""
         return [one.metric_name for one in self._all(app, eval_set_id)]
 
     def get(self, app: str, eval_set_id: str, name: str) -> EvalMetric:
-        """Return a metric."""
         required(metric_name=name)
         metrics = self._all(app, eval_set_id)
         return metrics[self._place(metrics, name)]
 
     def add(self, app: str, eval_set_id: str, metric: EvalMetric | Mapping[str, Any]) -> None:
-        """Add a metric at the end."""
         added = metric_of(metric)
         with self._lock, self._documents.exclusive():
             metrics = self._all(app, eval_set_id)
@@ -74,7 +71,6 @@ class MetricStore:
             self._documents.write(app, eval_set_id, [*metrics, added])
 
     def update(self, app: str, eval_set_id: str, metric: EvalMetric | Mapping[str, Any]) -> None:
-        """Replace a metric whole."""
         changed = metric_of(metric)
         with self._lock, self._documents.exclusive():
             metrics = self._all(app, eval_set_id)
@@ -82,7 +78,6 @@ class MetricStore:
             self._documents.write(app, eval_set_id, metrics)
 
     def delete(self, app: str, eval_set_id: str, name: str) -> None:
-        """Delete a metric."""
         required(metric_name=name)
         with self._lock, self._documents.exclusive():
             metrics = self._all(app, eval_set_id)
@@ -113,26 +108,21 @@ class SharedMetrics:
         self._metrics, self._source = metrics, source
 
     def list(self, app: str, eval_set_id: str) -> Names:
-        """Return the names of the metrics."""
         return [one.metric_name for one in self._metrics]
 
     def get(self, app: str, eval_set_id: str, name: str) -> EvalMetric:
-        """Return a metric."""
         for metric in self._metrics:
             if metric.metric_name == name:
                 return metric
         raise NotFoundError(f"no metric {name!r} in {self._source}")
 
     def add(self, app: str, eval_set_id: str, metric: EvalMetric | Mapping[str, Any]) -> None:
-        """Refuse the metric."""
         self._refuse()
 
     def update(self, app: str, eval_set_id: str, metric: EvalMetric | Mapping[str, Any]) -> None:
-        """Refuse the metric."""
         self._refuse()
 
     def delete(self, app: str, eval_set_id: str, name: str) -> None:
-        """Refuse to delete it."""
         self._refuse()
 
     def close(self) -> None:

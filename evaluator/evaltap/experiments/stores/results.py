@@ -42,7 +42,6 @@ class ResultStore(DocumentStore[EvalSetResult]):
         return stored.eval_set_result_id
 
     def get(self, app: str, result_id: str) -> EvalSetResult:
-        """Return a result."""
         required(app_name=app, result_id=result_id)
         with self._lock:
             found = self._documents.read(app, result_id)

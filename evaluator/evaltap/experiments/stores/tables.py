@@ -57,6 +57,15 @@ _KEYS: Final = (
     ),
 )
 
+_IDS: Final[Mapping[str, tuple[str, str]]] = {
+    "app": ("app_name", "app name"),
+    "set": ("eval_set_id", "eval set id"),
+    "case": ("eval_id", "eval id"),
+    "metric": ("metric_name", "metric name"),
+    "result": ("eval_set_result_id", "result id"),
+}
+"""By the name of a statement's parameter: the column, and what messages call the id."""
+
 
 def table_names(prefix: str = "") -> list[str]:
     """Return the names of the tables of sets, cases, metrics and results; raise ConfigurationError for a
@@ -92,7 +101,6 @@ class Tables:
             database.run(self._open)
 
     def run(self, work: Callable[["Statements"], Any]) -> Any:  # what `work` returns
-        """Run a transaction."""
         return self._database.run(lambda transaction: work(Statements(transaction, self)))
 
     def rows(self, statement: str, missing: str = "", **given: Any) -> list[Row]:
@@ -192,22 +200,18 @@ class Statements:
             "lock": lock,
             **{
                 f"same_{name}": same.format(column=column, name=name)
-                for name, column in (
-                    ("app", "app_name"),
-                    ("set", "eval_set_id"),
-                    ("case", "eval_id"),
-                    ("metric", "metric_name"),
-                    ("result", "eval_set_result_id"),
-                )
+                for name, (column, _) in _IDS.items()
             },
         }
 
     def run(self, statement: str, **given: Any) -> None:  # values of a driver
         """Run a statement that returns nothing."""
+        _check_ids(given)
         self._transaction.run(statement.format(**self._words), given)
 
     def rows(self, statement: str, missing: str = "", **given: Any) -> list[Row]:
         """Return the rows of a query; without any, raise NotFoundError for what is missing."""
+        _check_ids(given)
         found = self._transaction.rows(statement.format(**self._words), given)
         if missing and not found:
             raise NotFoundError(f"no {missing}")
@@ -225,11 +229,9 @@ class _InTables:
 
 
 class EvalSetTables(_InTables):
-    """Eval sets in tables."""
+    """Eval sets in tables; see `EvalSetStoring`."""
 
     def get(self, app: str, eval_set_id: str) -> EvalSet:
-        """Return a set with its cases."""
-        _ids(app_name=app, eval_set_id=eval_set_id)
         rows = self._tables.rows(
             "SELECT s.name, s.description, s.created_at, c.eval_id, c.eval_case FROM"
             " (SELECT * FROM {sets} WHERE {same_app} AND {same_set}) s LEFT JOIN {cases} c"
@@ -248,14 +250,11 @@ class EvalSetTables(_InTables):
         )
 
     def create(self, app: str, eval_set_id: str) -> EvalSet:
-        """Create an empty set, named by its id."""
         return self.put(app, EvalSet(eval_set_id=eval_set_id, name=eval_set_id))
 
     def put(self, app: str, eval_set: EvalSet) -> EvalSet:
-        """Add a set with its cases."""
-        _ids(app_name=app, eval_set_id=eval_set.eval_set_id)
         for case in eval_set.eval_cases:
-            _ids(eval_id=case_of(case).eval_id)
+            case_of(case)
         now = self._tables.now()
         made = now if eval_set.creation_timestamp is None else eval_set.creation_timestamp
 
@@ -277,16 +276,12 @@ class EvalSetTables(_InTables):
         return self.get(app, eval_set.eval_set_id)
 
     def list(self, app: str) -> list[str]:
-        """Return the ids of the app's sets."""
-        _ids(app_name=app)
         rows = self._tables.rows(
             "SELECT eval_set_id FROM {sets} WHERE {same_app} ORDER BY id", app=app
         )
         return [one for (one,) in rows]
 
     def delete(self, app: str, eval_set_id: str) -> None:
-        """Delete a set with its cases."""
-        _ids(app_name=app, eval_set_id=eval_set_id)
 
         def work(sql: Statements) -> None:
             self._lock(sql, app, eval_set_id)
@@ -300,8 +295,6 @@ class EvalSetTables(_InTables):
         self._tables.run(work)
 
     def get_case(self, app: str, eval_set_id: str, eval_id: str) -> EvalCase:
-        """Return a case."""
-        _ids(app_name=app, eval_set_id=eval_set_id, eval_id=eval_id)
         rows = self._tables.rows(
             "SELECT eval_case FROM {cases} WHERE {same_app} AND {same_set} AND {same_case}",
             f"case {eval_id!r} in eval set {eval_set_id!r}",
@@ -312,10 +305,8 @@ class EvalSetTables(_InTables):
         return _read(EvalCase, rows[0][0], f"case {eval_id!r}")
 
     def add_case(self, app: str, eval_set_id: str, case: EvalCase | Mapping[str, Any]) -> None:
-        """Add a case at the end, stamped."""
         now = self._tables.now()
         added = stamped(case_of(case), now)
-        _ids(app_name=app, eval_set_id=eval_set_id, eval_id=added.eval_id)
 
         def work(sql: Statements) -> None:
             self._lock(sql, app, eval_set_id)
@@ -347,13 +338,11 @@ class EvalSetTables(_InTables):
         )
 
     def delete_case(self, app: str, eval_set_id: str, eval_id: str) -> None:
-        """Delete a case."""
         self._change(app, eval_set_id, eval_id, "DELETE FROM {cases} WHERE id = %(row)s")
 
     def _change(
         self, app: str, eval_set_id: str, eval_id: str, statement: str, **values: Any
     ) -> None:
-        _ids(app_name=app, eval_set_id=eval_set_id, eval_id=eval_id)
         self._tables.change(
             "SELECT id, eval_case FROM {cases} WHERE {same_app} AND {same_set} AND {same_case}",
             statement,
@@ -389,11 +378,9 @@ class EvalSetTables(_InTables):
 
 
 class MetricTables(_InTables):
-    """Metrics in a table."""
+    """Metrics in a table; see `MetricStoring`."""
 
     def list(self, app: str, eval_set_id: str) -> list[str]:
-        """Return the names of a set's metrics."""
-        _ids(app_name=app, eval_set_id=eval_set_id)
         rows = self._tables.rows(
             "SELECT metric_name FROM {metrics} WHERE {same_app} AND {same_set} ORDER BY id",
             app=app,
@@ -402,8 +389,6 @@ class MetricTables(_InTables):
         return [one for (one,) in rows]
 
     def get(self, app: str, eval_set_id: str, name: str) -> EvalMetric:
-        """Return a metric."""
-        _ids(app_name=app, eval_set_id=eval_set_id, metric_name=name)
         rows = self._tables.rows(
             "SELECT metric FROM {metrics} WHERE {same_app} AND {same_set} AND {same_metric}",
             f"metric {name!r} in eval set {eval_set_id!r}",
@@ -414,9 +399,7 @@ class MetricTables(_InTables):
         return _read(EvalMetric, rows[0][0], f"metric {name!r}")
 
     def add(self, app: str, eval_set_id: str, metric: EvalMetric | Mapping[str, Any]) -> None:
-        """Add a metric at the end."""
         added = metric_of(metric)
-        _ids(app_name=app, eval_set_id=eval_set_id, metric_name=added.metric_name)
 
         def work(sql: Statements) -> None:
             sql.run(
@@ -432,7 +415,6 @@ class MetricTables(_InTables):
         self._tables.add(work, f"metric {added.metric_name!r} exists in {eval_set_id!r}")
 
     def update(self, app: str, eval_set_id: str, metric: EvalMetric | Mapping[str, Any]) -> None:
-        """Replace a metric whole."""
         changed = metric_of(metric)
         self._change(
             app,
@@ -444,11 +426,9 @@ class MetricTables(_InTables):
         )
 
     def delete(self, app: str, eval_set_id: str, name: str) -> None:
-        """Delete a metric."""
         self._change(app, eval_set_id, name, "DELETE FROM {metrics} WHERE id = %(row)s")
 
     def _change(self, app: str, eval_set_id: str, name: str, statement: str, **values: Any) -> None:
-        _ids(app_name=app, eval_set_id=eval_set_id, metric_name=name)
         self._tables.change(
             "SELECT id FROM {metrics} WHERE {same_app} AND {same_set} AND {same_metric}",
             statement,
@@ -461,14 +441,13 @@ class MetricTables(_InTables):
 
 
 class ResultTables(_InTables):
-    """Results in a table."""
+    """Results in a table; see `ResultStoring`."""
 
     def save(self, app: str, result: EvalSetResult) -> str:
         """Store a result under its id, or under a new one; name and time are set if absent."""
         now = self._tables.now()
         stored = to_store(app, result, now)
         result_id = stored.eval_set_result_id
-        _ids(app_name=app, eval_set_id=stored.eval_set_id, result_id=result_id)
         summary = None if stored.summary is None else _text(stored.summary)
         given = {
             "app": app,
@@ -512,8 +491,6 @@ class ResultTables(_InTables):
         return result_id
 
     def get(self, app: str, result_id: str) -> EvalSetResult:
-        """Return a result."""
-        _ids(app_name=app, result_id=result_id)
         rows = self._tables.rows(
             "SELECT eval_set_id, eval_set_result_name, eval_case_results, summary, created_at"
             " FROM {results} WHERE {same_app} AND {same_result}",
@@ -534,19 +511,17 @@ class ResultTables(_InTables):
         return parse(EvalSetResult, data, place=place)
 
     def list(self, app: str) -> list[str]:
-        """Return the ids of the app's results."""
-        _ids(app_name=app)
         rows = self._tables.rows(
             "SELECT eval_set_result_id FROM {results} WHERE {same_app} ORDER BY id", app=app
         )
         return [one for (one,) in rows]
 
 
-def _ids(**given: str) -> None:
+def _check_ids(given: Mapping[str, Any]) -> None:  # values of a driver
     """Raise InputError for an id that is blank or that a column cannot hold as it is."""
-    required(**given)
-    for name, value in given.items():
-        what = name.replace("_", " ")
+    for name in [one for one in _IDS if one in given]:
+        value, what = given[name], _IDS[name][1]
+        required(**{what: value})
         if len(value) > _LONGEST_ID:
             raise InputError(f"{what} {value[:40]!r}… is too long; {_LONGEST_ID} characters fit")
         if any(ord(one) < 32 or ord(one) == 127 or 0xD800 <= ord(one) < 0xE000 for one in value):

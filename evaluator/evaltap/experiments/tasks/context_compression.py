@@ -21,7 +21,6 @@ what is still to be done.
 
 
 def task() -> ColumnTask:
-    """Return the task."""
     return ColumnTask(NAME, ("messages", "facts"), format_row)
 
 

@@ -18,7 +18,6 @@ BACKEND: Final = "EVALTAP_GRAPH_BACKEND"
 
 
 def task() -> ColumnTask:
-    """Return the task."""
     golden = {"input": "question", "expected_output": "answer", "expectedOutput": "answer"}
     return ColumnTask(NAME, ("question", "answer", "graph"), format_row, golden)
 

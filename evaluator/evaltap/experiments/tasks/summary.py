@@ -15,7 +15,6 @@ _TASK: Final = "Sum up this text in a few sentences. Add nothing.\n\n"
 
 
 def task() -> ColumnTask:
-    """Return the task."""
     golden = {"input": "text", "expected_output": "summary", "expectedOutput": "summary"}
     return ColumnTask(NAME, ("text", "summary"), format_row, golden)
 

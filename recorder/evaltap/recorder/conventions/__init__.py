@@ -8,15 +8,13 @@ field.
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
+from evaltap.recorder.conventions.additions import AgentFramework, LiveKit, Mcp, Requests, SpringAI
 from evaltap.recorder.conventions.adk import Adk
-from evaltap.recorder.conventions.agent_framework import AgentFramework
 from evaltap.recorder.conventions.claude_code import ClaudeCode
 from evaltap.recorder.conventions.genai import GenAI
 from evaltap.recorder.conventions.langfuse import Langfuse
 from evaltap.recorder.conventions.langsmith import LangSmith
-from evaltap.recorder.conventions.livekit import LiveKit
 from evaltap.recorder.conventions.logfire import Logfire
-from evaltap.recorder.conventions.mcp import Mcp
 from evaltap.recorder.conventions.message_events import MessageEvents
 from evaltap.recorder.conventions.messages import without_fragments
 from evaltap.recorder.conventions.mlflow import MLflow
@@ -24,8 +22,6 @@ from evaltap.recorder.conventions.openinference import OpenInference
 from evaltap.recorder.conventions.provider_clients import ProviderClients
 from evaltap.recorder.conventions.pydantic_ai import PydanticAI
 from evaltap.recorder.conventions.reading import Dialect, Reading, drop_empty_ids, merge
-from evaltap.recorder.conventions.requests import Requests
-from evaltap.recorder.conventions.spring_ai import SpringAI
 from evaltap.recorder.conventions.traceloop import Traceloop
 from evaltap.recorder.conventions.vercel import Vercel
 from evaltap.recorder.telemetry.spans import LogRecord, Span

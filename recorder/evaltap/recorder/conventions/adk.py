@@ -35,7 +35,6 @@ class Adk:
     marks = (PREFIX, "gen_ai.system")
 
     def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
-        """Return the reading of a span of ADK's tracer, else None."""
         prefix = _prefix(span)
         if prefix is None:
             return None

@@ -29,7 +29,6 @@ class ClaudeCode:
     marks = ()  # identified by span name
 
     def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
-        """Return the reading of a Claude Code span, else None."""
         if not span.name.startswith(PREFIX):
             return None
         attributes = span.attributes
@@ -51,12 +50,7 @@ class ClaudeCode:
         elif kind == "model":
             reading.model = first_text(attributes, "model")
             counts = (first_whole(attributes, name) for name in _TOKENS)
-            used = tokens(*counts, apart=True)
-            reading.input_tokens, reading.output_tokens = used.input, used.output
-            reading.cache_read_tokens, reading.cache_write_tokens = (
-                used.cache_read,
-                used.cache_write,
-            )
+            reading.use(tokens(*counts, apart=True))
             reading.cost_usd = number(attributes.get("cost_usd"))
         elif kind == "tool":
             _read_tool(reading, span)

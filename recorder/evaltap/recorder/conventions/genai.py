@@ -93,7 +93,6 @@ class GenAI:
     marks = ("gen_ai.",)
 
     def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
-        """Return the reading of a span with any `gen_ai.*` attribute."""
         attributes = span.attributes
         if OPERATION not in attributes and not any(map(_is_own, attributes)):
             return None
@@ -209,13 +208,11 @@ def _read_messages(reading: Reading, carrier: Mapping[str, object]) -> None:
     entered = carrier.get(INPUT_MESSAGES, carrier.get(KERNEL_INPUT))
     if reading.input is None and entered is not None:
         reading.input, flaw = decode_messages(entered)
-        if flaw:
-            reading.flaws["input"] = flaw
+        reading.note_flaws(input=flaw)
     left = carrier.get(OUTPUT_MESSAGES, carrier.get(KERNEL_OUTPUT))
     if reading.output is None and left is not None:
         reading.output, flaw = decode_messages(left, role="assistant")
-        if flaw:
-            reading.flaws["output"] = flaw
+        reading.note_flaws(output=flaw)
 
 
 def _read_tool_messages(reading: Reading) -> None:

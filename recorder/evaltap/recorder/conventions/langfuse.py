@@ -3,7 +3,7 @@
 Source: the attribute names of the Langfuse Python SDK 3 to 5.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from evaltap.recorder.conventions.call_arguments import take_arguments
@@ -14,6 +14,7 @@ from evaltap.recorder.conventions.reading import (
     Reading,
     agent_in_name,
     first_text,
+    first_value,
     first_whole,
     number,
     text,
@@ -66,7 +67,6 @@ class Langfuse:
     marks = (PREFIX, *SESSION_ID, *USER_ID)
 
     def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
-        """Return the reading of a Langfuse span, or of any span with a session or user id."""
         attributes = span.attributes
         session_id = first_text(attributes, *SESSION_ID)
         user_id = first_text(attributes, *USER_ID)
@@ -102,20 +102,20 @@ def _kind(span: Span) -> Kind | None:
 
 def _read_model(reading: Reading, attributes: Mapping[str, object]) -> None:
     reading.model = first_text(attributes, MODEL)
-    entered, left = _value(attributes, INPUT), _value(attributes, OUTPUT)
+    entered, left = first_value(attributes, INPUT), first_value(attributes, OUTPUT)
     reading.input = _messages(entered, "user")
     reading.output = _messages(left, "assistant")
     usage = decode(attributes.get(USAGE)).value
     if isinstance(usage, dict):
-        used = tokens(
-            whole(usage.get("input", usage.get("prompt_tokens"))),
-            whole(usage.get("output", usage.get("completion_tokens"))),
-            first_whole(usage, *_CACHE_READ),
-            first_whole(usage, *_CACHE_WRITE),
-            apart="input" in usage,
+        reading.use(
+            tokens(
+                whole(usage.get("input", usage.get("prompt_tokens"))),
+                whole(usage.get("output", usage.get("completion_tokens"))),
+                first_whole(usage, *_CACHE_READ),
+                first_whole(usage, *_CACHE_WRITE),
+                apart="input" in usage,
+            )
         )
-        reading.input_tokens, reading.output_tokens = used.input, used.output
-        reading.cache_read_tokens, reading.cache_write_tokens = used.cache_read, used.cache_write
     cost = decode(attributes.get(COST)).value
     if isinstance(cost, dict):
         reading.cost_usd = number(cost.get("total"))
@@ -123,9 +123,9 @@ def _read_model(reading: Reading, attributes: Mapping[str, object]) -> None:
 
 def _read_tool(reading: Reading, span: Span) -> None:
     reading.tool_name = span.name
-    entered = _value(span.attributes, INPUT)
+    entered = first_value(span.attributes, INPUT)
     reading.arguments = take_arguments(entered) if entered is not None else None
-    left = _value(span.attributes, OUTPUT)
+    left = first_value(span.attributes, OUTPUT)
     if left is not None:
         take_output(reading, left)
 
@@ -138,7 +138,7 @@ def _messages(evidence: Evidence | None, role: str) -> Any:
 
 
 def _read_run(reading: Reading, attributes: Mapping[str, object]) -> None:
-    entered, left = (_value(attributes, names, decode_words) for names in (INPUT, OUTPUT))
+    entered, left = (first_value(attributes, names, decode_words) for names in (INPUT, OUTPUT))
     if entered is not None:
         reading.user = last_user_text(_messages(entered, "user") or ())
         reading.user_fallback = _only_text(entered)
@@ -157,12 +157,3 @@ def _only_text(evidence: Evidence) -> Evidence | None:
     elif not isinstance(value, list):
         value = [value]
     return Evidence(value[0]) if len(value) == 1 and isinstance(value[0], str) else None
-
-
-def _value(
-    attributes: Mapping[str, object],
-    names: Sequence[str],
-    read: Callable[[object], Evidence] = decode,
-) -> Evidence | None:
-    found = next((attributes[name] for name in names if name in attributes), None)
-    return read(found) if found is not None else None

@@ -9,12 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from evaltap.recorder.conventions.chain_values import question_of, structured_answer
 from evaltap.recorder.conventions.messages import closing_text, last_user_text, read_generations
-from evaltap.recorder.conventions.reading import (
-    Kind,
-    Reading,
-    first_text,
-    whole,
-)
+from evaltap.recorder.conventions.reading import Kind, Reading, first_text, whole
 from evaltap.recorder.conventions.tool_output import take_output
 from evaltap.recorder.telemetry.spans import LogRecord, Span
 from evaltap.schemas.chat.evidence import Evidence, decode
@@ -36,7 +31,6 @@ class LangSmith:
     marks = (SPAN_KIND,)
 
     def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
-        """Return the reading of a LangSmith span, else None."""
         attributes = span.attributes
         stated = attributes.get(SPAN_KIND)
         if not isinstance(stated, str):
@@ -63,9 +57,7 @@ def _read_model(
 ) -> None:
     reading.input = _messages(entered.value) or None
     reading.output = _generated(left.value) or None
-    for name, evidence in (("input", entered), ("output", left)):
-        if evidence.flaw:
-            reading.flaws[name] = evidence.flaw
+    reading.note_flaws(input=entered.flaw, output=left.flaw)
     usage = decode(attributes.get(f"{METADATA}usage_metadata")).value
     if isinstance(usage, dict):
         reading.input_tokens = whole(usage.get("input_tokens"))

@@ -40,7 +40,6 @@ class MessageEvents:
     marks = (TOOL_STATUS,)
 
     def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
-        """Return the messages in this span's events, or None."""
         bodies = list(_bodies(span, logs))
         if not bodies and TOOL_STATUS not in span.attributes:
             return None

@@ -19,6 +19,7 @@ from evaltap.recorder.conventions.messages import (
 from evaltap.recorder.conventions.openinference import METADATA, SESSION_METADATA
 from evaltap.recorder.conventions.reading import Kind, Reading, first_text, whole
 from evaltap.recorder.conventions.tool_output import take_output
+from evaltap.recorder.telemetry.flat_spans import mapping
 from evaltap.recorder.telemetry.mlflow_export import PREFIX, SESSION, USER
 from evaltap.recorder.telemetry.spans import LogRecord, Span
 from evaltap.recorder.tokens import tokens
@@ -49,16 +50,16 @@ class MLflow:
     marks = (PREFIX,)
 
     def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
-        """Return the reading of a span with `mlflow.spanType`, else None."""
         attributes = span.attributes
         if TYPE not in attributes:
             return None
         stated = str(decode(attributes[TYPE]).value)
         root = span.parent_id is None and stated in _UNTYPED
+        metadata = mapping(decode(attributes.get(METADATA)).value)  # of LangChain's autologging
         reading = Reading(
             self.name,
             kind="run" if root else _KINDS.get(stated, "other"),
-            session_id=first_text(attributes, SESSION) or _session_of_chain(attributes),
+            session_id=first_text(attributes, SESSION) or first_text(metadata, *SESSION_METADATA),
             user_id=first_text(attributes, USER),
         )
         entered, left = decode(attributes.get(INPUTS)), decode(attributes.get(OUTPUTS))
@@ -73,12 +74,6 @@ class MLflow:
         return reading
 
 
-def _session_of_chain(attributes: Mapping[str, object]) -> str | None:
-    """Return the session id in the metadata of LangChain's autologging."""
-    metadata = decode(attributes.get(METADATA)).value
-    return first_text(metadata, *SESSION_METADATA) if isinstance(metadata, dict) else None
-
-
 def _read_model(
     reading: Reading, attributes: Mapping[str, object], entered: Evidence, left: Evidence
 ) -> None:
@@ -89,20 +84,18 @@ def _read_model(
     if isinstance(entered.value, dict):
         instructions = entered.value.get("instructions") or entered.value.get("system")
         reading.context = read_messages(instructions, role="system") or None
-    for name, evidence in (("input", entered), ("output", left)):
-        if evidence.flaw:
-            reading.flaws[name] = evidence.flaw
+    reading.note_flaws(input=entered.flaw, output=left.flaw)
     usage = decode(attributes.get(USAGE)).value
     if isinstance(usage, dict):
-        used = tokens(
-            whole(usage.get("input_tokens")),
-            whole(usage.get("output_tokens")),
-            whole(usage.get("cache_read_input_tokens")),
-            whole(usage.get("cache_creation_input_tokens")),
-            total=whole(usage.get("total_tokens")),
+        reading.use(
+            tokens(
+                whole(usage.get("input_tokens")),
+                whole(usage.get("output_tokens")),
+                whole(usage.get("cache_read_input_tokens")),
+                whole(usage.get("cache_creation_input_tokens")),
+                total=whole(usage.get("total_tokens")),
+            )
         )
-        reading.input_tokens, reading.output_tokens = used.input, used.output
-        reading.cache_read_tokens, reading.cache_write_tokens = used.cache_read, used.cache_write
 
 
 def _read_tool(reading: Reading, span: Span, entered: Evidence, left: Evidence) -> None:

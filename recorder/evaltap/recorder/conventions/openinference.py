@@ -26,6 +26,7 @@ from evaltap.recorder.conventions.reading import (
     number,
 )
 from evaltap.recorder.conventions.tool_output import take_output
+from evaltap.recorder.telemetry.flat_spans import mapping
 from evaltap.recorder.telemetry.spans import LogRecord, Span
 from evaltap.schemas.chat.evidence import Evidence, decode, decode_words
 from evaltap.schemas.chat.media import WITHHELD, MediaPart, media_in
@@ -59,19 +60,21 @@ class OpenInference:
     marks = (SPAN_KIND,)
 
     def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
-        """Return the reading of a span with `openinference.span.kind`, else None."""
         attributes = span.attributes
         stated = attributes.get(SPAN_KIND)
         if not isinstance(stated, str):
             return None
-        kind: Kind = _KINDS.get(stated.upper(), "other")
-        kind = _corrected(kind, span)
-        metadata = decode(attributes.get(METADATA)).value
+        kind = _corrected(_KINDS.get(stated.upper(), "other"), span)
+        metadata = mapping(
+            decode(attributes.get(METADATA)).value
+        )  # LangChain names its agents there
         reading = Reading(
             self.name,
             kind=kind,
-            agent_name=first_text(attributes, "agent.name") or _named_agent(metadata),
-            session_id=first_text(attributes, "session.id") or _session_in(metadata),
+            agent_name=first_text(attributes, "agent.name")
+            or first_text(metadata, "lc_agent_name"),
+            session_id=first_text(attributes, "session.id")
+            or first_text(metadata, *SESSION_METADATA),
             user_id=first_text(attributes, "user.id"),
         )
         if kind == "model" and span.scope == ADK_SCOPE and span.name.startswith("invoke_agent"):
@@ -92,10 +95,6 @@ class OpenInference:
         return reading
 
 
-def _session_in(metadata: object) -> str | None:
-    return first_text(metadata, *SESSION_METADATA) if isinstance(metadata, dict) else None
-
-
 def _corrected(kind: Kind, span: Span) -> Kind:
     """Return the kind of a span that a framework's instrumentation labels as another."""
     if kind == "model" and span.scope.endswith("haystack") and not _has_messages(span.attributes):
@@ -111,11 +110,6 @@ def _has_messages(attributes: Mapping[str, object]) -> bool:
     return any(
         name.startswith(("llm.input_messages.", "llm.output_messages.")) for name in attributes
     )
-
-
-def _named_agent(metadata: object) -> str | None:
-    """Return the agent that LangChain names in the metadata of each of its steps."""
-    return first_text(metadata, "lc_agent_name") if isinstance(metadata, dict) else None
 
 
 def _read_overwritten(reading: Reading, attributes: Mapping[str, object]) -> None:
@@ -148,11 +142,11 @@ def _read_model(reading: Reading, attributes: Mapping[str, object]) -> None:
     if reading.input is None:
         entered = decode(attributes.get(INPUT_VALUE))
         reading.input = read_request(entered.value) or None
-        _note_flaw(reading, "input", entered)
+        reading.note_flaws(input=entered.flaw)
     if reading.output is None:
         left = decode(attributes.get(OUTPUT_VALUE))
         reading.output = read_response(left.value) or None
-        _note_flaw(reading, "output", left)
+        reading.note_flaws(output=left.flaw)
 
 
 def _with_raw_answers(messages: tuple[Message, ...], request: object) -> tuple[Message, ...]:
@@ -179,11 +173,6 @@ def _completed(part: Part, raw: Iterator[Answer]) -> Part:
         return part
     answer = next(raw)
     return replace(part, call_id=answer.call_id, failed=part.failed or answer.failed)
-
-
-def _note_flaw(reading: Reading, field: str, evidence: Evidence) -> None:
-    if evidence.flaw:
-        reading.flaws[field] = evidence.flaw
 
 
 def _messages(attributes: Mapping[str, object], prefix: str) -> tuple[Message, ...] | None:

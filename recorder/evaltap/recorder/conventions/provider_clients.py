@@ -24,7 +24,6 @@ class ProviderClients:
     marks = ("gen_ai.", "openinference.")
 
     def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
-        """Return a reading with the repair of this instrumentation's messages, else None."""
         repair = _REPAIRS.get(span.scope)
         return Reading("", repair=repair) if repair is not None else None
 

@@ -34,7 +34,6 @@ class PydanticAI:
     marks = (SPAN_TYPE, *ALL_MESSAGES)
 
     def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
-        """Return the reading of a span of pydantic-ai's tracer, else None."""
         attributes = span.attributes
         if attributes.get(SPAN_TYPE) == "pending_span":
             return Reading(self.name, kind="dropped")

@@ -9,13 +9,15 @@ dialect that knows it, so a dialect leaves unknown fields as None and never repe
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 from evaltap.recorder.observation import Failure
 from evaltap.recorder.telemetry.spans import STATUS_ERROR, LogRecord, Span
-from evaltap.schemas.chat.evidence import Evidence, Flaw
+from evaltap.recorder.tokens import Tokens
+from evaltap.schemas.chat.evidence import Evidence, Flaw, decode
 from evaltap.schemas.chat.messages import Answer, Message
 
+_Number = TypeVar("_Number", int, float)
 Kind = Literal["run", "agent", "model", "tool", "handoff", "guardrail", "other", "dropped"]
 """What a span represents.
 
@@ -81,6 +83,15 @@ class Reading:
     """Repairs what the framework writes incorrectly, after all dialects were read."""
     flaws: dict[str, Flaw] = field(default_factory=dict)
     """Why `input` or `output` could not be used: truncated or redacted."""
+
+    def note_flaws(self, **seen: Flaw | None) -> None:
+        """Keep the flaws of what was seen, by field."""
+        self.flaws |= {name: flaw for name, flaw in seen.items() if flaw}
+
+    def use(self, used: Tokens) -> None:
+        """Take over a model call's tokens."""
+        self.input_tokens, self.output_tokens = used.input, used.output
+        self.cache_read_tokens, self.cache_write_tokens = used.cache_read, used.cache_write
 
 
 class Dialect(Protocol):
@@ -221,24 +232,33 @@ def text(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def whole(value: Any) -> int | None:
+def whole(value: object) -> int | None:
     """Return the value as an integer, or None."""
-    if isinstance(value, bool) or value is None:
-        return None
-    try:
-        return int(value)
-    except (TypeError, ValueError, OverflowError):
-        return None
+    return _converted(value, int)
 
 
-def number(value: Any) -> float | None:
+def number(value: object) -> float | None:
     """Return the value as a number, or None."""
+    return _converted(value, float)
+
+
+def _converted(value: Any, kind: Callable[[Any], _Number]) -> _Number | None:
     if isinstance(value, bool) or value is None:
         return None
     try:
-        return float(value)
+        return kind(value)
     except (TypeError, ValueError, OverflowError):
         return None
+
+
+def first_value(
+    attributes: Mapping[str, object],
+    names: Sequence[str],
+    read: Callable[[object], Evidence] = decode,
+) -> Evidence | None:
+    """Return the decoded value of the first attribute of `names` that there is."""
+    found = next((attributes[name] for name in names if name in attributes), None)
+    return None if found is None else read(found)
 
 
 def first_text(attributes: Mapping[str, object], *names: str) -> str | None:

@@ -13,12 +13,7 @@ from evaltap.recorder.conventions.call_arguments import take_arguments
 from evaltap.recorder.conventions.chain_values import question_of, structured_answer
 from evaltap.recorder.conventions.messages import closing_text, last_user_text
 from evaltap.recorder.conventions.numbered import Numbered, gather
-from evaltap.recorder.conventions.reading import (
-    Kind,
-    Reading,
-    first_text,
-    first_whole,
-)
+from evaltap.recorder.conventions.reading import Kind, Reading, first_text, first_value, first_whole
 from evaltap.recorder.conventions.tool_output import take_output
 from evaltap.recorder.telemetry.spans import LogRecord, Span
 from evaltap.schemas.chat.evidence import Evidence, argument_values, decode
@@ -51,7 +46,6 @@ class Traceloop:
     marks = ("traceloop.", REQUEST_TYPE, f"{PROMPT}.", f"{COMPLETION}.")
 
     def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
-        """Return the reading of an OpenLLMetry span, else None."""
         attributes = span.attributes
         prompts = gather(attributes, PROMPT)
         completions = gather(attributes, COMPLETION)
@@ -171,13 +165,13 @@ def _read_tool(reading: Reading, attributes: Mapping[str, object]) -> None:
     reading.tool_name = first_text(attributes, "gen_ai.tool.name", ENTITY_NAME)
     if reading.tool_name is not None:
         reading.tool_name = reading.tool_name.removesuffix(".tool")
-    entered = _entity(attributes, ENTITY_INPUT)
+    entered = first_value(attributes, ENTITY_INPUT)
     if entered is not None:
         reading.arguments = _tool_arguments(entered)
         kwargs = entered.value.get("kwargs") if isinstance(entered.value, dict) else None
         if isinstance(kwargs, dict):
             reading.call_id = first_text(kwargs, "tool_call_id")
-    left = _entity(attributes, ENTITY_OUTPUT)
+    left = first_value(attributes, ENTITY_OUTPUT)
     if left is not None:
         take_output(reading, left)
 
@@ -199,7 +193,7 @@ def _read_run(reading: Reading, span: Span) -> None:
     if reading.kind == "agent":
         name = first_text(attributes, "gen_ai.agent.name", ENTITY_NAME)
         reading.agent_name = (name or span.name).removesuffix(".agent").removesuffix(".workflow")
-    entered = _entity(attributes, ENTITY_INPUT)
+    entered = first_value(attributes, ENTITY_INPUT)
     if entered is not None:
         value = entered.value
         metadata = value.get("metadata") if isinstance(value, dict) else None
@@ -210,7 +204,7 @@ def _read_run(reading: Reading, span: Span) -> None:
         spoken = read_messages(messages) if isinstance(messages, list) else ()
         reading.user = last_user_text(spoken) or question_of(inputs)
         reading.user_fallback = _only_text(inputs)
-    left = _entity(attributes, ENTITY_OUTPUT)
+    left = first_value(attributes, ENTITY_OUTPUT)
     if left is not None:
         outputs = _held(left.value, "outputs")
         messages = outputs.get("messages") if isinstance(outputs, dict) else None
@@ -236,8 +230,3 @@ def _only_text(value: object) -> Evidence | None:
             return Evidence(texts[0]) if len(texts) == len(given) == 1 else None
         return Evidence(texts[0]) if len(texts) == len(value) == 1 else None
     return None
-
-
-def _entity(attributes: Mapping[str, object], names: Sequence[str]) -> Evidence | None:
-    value = next((attributes[name] for name in names if name in attributes), None)
-    return decode(value) if value is not None else None

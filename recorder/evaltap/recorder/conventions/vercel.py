@@ -6,7 +6,7 @@ Source: the telemetry of AI SDK 3 to 7.  `ai.request.headers.*` may hold secrets
 from collections.abc import Mapping, Sequence
 
 from evaltap.recorder.conventions.messages import last_user_text
-from evaltap.recorder.conventions.reading import Kind, Reading, first_text, first_whole
+from evaltap.recorder.conventions.reading import Kind, Reading, first_text, first_value, first_whole
 from evaltap.recorder.telemetry.spans import LogRecord, Span
 from evaltap.schemas.chat.evidence import Evidence, decode
 from evaltap.schemas.chat.messages import Call, Message, Part, Text
@@ -42,7 +42,6 @@ class Vercel:
     marks = (OPERATION_ID,)
 
     def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
-        """Return the reading of an AI SDK span, else None."""
         attributes = span.attributes
         operation = attributes.get(OPERATION_ID)
         if not isinstance(operation, str):
@@ -60,8 +59,8 @@ class Vercel:
         elif reading.kind == "tool":
             reading.tool_name = first_text(attributes, "ai.toolCall.name")
             reading.call_id = first_text(attributes, "ai.toolCall.id")
-            reading.arguments = _value(attributes, ("ai.toolCall.args", "ai.toolCall.input"))
-            reading.result = _value(attributes, ("ai.toolCall.result", "ai.toolCall.output"))
+            reading.arguments = first_value(attributes, ("ai.toolCall.args", "ai.toolCall.input"))
+            reading.result = first_value(attributes, ("ai.toolCall.result", "ai.toolCall.output"))
         return reading
 
 
@@ -97,13 +96,12 @@ def _read_model(reading: Reading, attributes: Mapping[str, object]) -> None:
     messages = attributes.get(PROMPT_MESSAGES)
     evidence = decode(messages) if messages is not None else Evidence(None)
     reading.input = read_messages(evidence.value) or None
-    if evidence.flaw:
-        reading.flaws["input"] = evidence.flaw
+    reading.note_flaws(input=evidence.flaw)
     parts: list[Part] = []
     answer = _response_text(attributes)
     if answer is not None and answer.value is not None:
         parts.append(Text(str(answer.value)))
-    calls = _value(attributes, TOOL_CALLS)
+    calls = first_value(attributes, TOOL_CALLS)
     for call in calls.value if calls is not None and isinstance(calls.value, list) else ():
         if isinstance(call, dict):
             given = call.get("args", call.get("input"))
@@ -122,8 +120,3 @@ def _response_text(attributes: Mapping[str, object]) -> Evidence | None:
     """Return a response's text, or its object as text; an empty text next to tools does not count."""
     words = first_text(attributes, *TEXT) or first_text(attributes, *OBJECT)
     return Evidence(words) if words is not None else None
-
-
-def _value(attributes: Mapping[str, object], names: Sequence[str]) -> Evidence | None:
-    found = next((attributes[name] for name in names if name in attributes), None)
-    return decode(found) if found is not None else None

@@ -6,7 +6,6 @@ Beyond the bounds the newest turns are dropped and counted, without a sequence n
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 
 from evaltap.recorder.assembly.contexts import ContextMemory
@@ -26,16 +25,10 @@ from evaltap.schemas.wire.record import WireRecord, encode_feedback
 
 LOG_BATCHES = 8
 """A batch is at most 1/LOG_BATCHES of the log's limit, since the log may exceed it by one batch."""
-
-
-@dataclass(frozen=True, slots=True)
-class WriterLimits:
-    """How much may wait for the sink, and how soon to retry."""
-
-    batch_records: int = 500
-    waiting_records: int = 5_000
-    first_retry_seconds: float = 0.1
-    longest_retry_seconds: float = 5.0
+BATCH_RECORDS = 500
+WAITING_RECORDS = 5_000
+"""How many turns may wait for the sink, and how many comments."""
+FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 0.1, 5.0
 
 
 class RetryingWriter:
@@ -53,7 +46,6 @@ class RetryingWriter:
         faults: Faults,
         *,
         producer_id: str | None = None,
-        limits: WriterLimits | None = None,
     ) -> None:
         self.fork_lock = allocate_lock()
         self._config = config
@@ -61,12 +53,11 @@ class RetryingWriter:
         self._processor = processor
         self._counters = counters
         self._faults = faults
-        self._limits = limits or WriterLimits()
         self.records = RecordWriter(
             processor,
             self._append,
             producer_id=producer_id,
-            batch_records=self._limits.batch_records,
+            batch_records=BATCH_RECORDS,
             batch_bytes=config.log_max_bytes // LOG_BATCHES,
             contexts=ContextMemory(),
         )
@@ -101,12 +92,12 @@ class RetryingWriter:
             self._in_hand = 0
             return
         with self._counted("finishing", self._counters.dropped):
-            too_many = self.records.waiting >= self._limits.waiting_records
+            too_many = self.records.waiting >= WAITING_RECORDS
             if too_many or self.records.waiting_bytes > self._config.queue_max_bytes // 2:
                 raise DropCaseError("log_unavailable")
             self.records.add(case)
         self._in_hand = 0
-        if self.records.waiting >= self._limits.batch_records:
+        if self.records.waiting >= BATCH_RECORDS:
             # Immediately, not after all are emitted: the buffer is bounded, the number emitted is
             # not.
             self.write()
@@ -114,7 +105,7 @@ class RetryingWriter:
     def add_feedback(self, feedback: Feedback) -> None:
         """Process feedback and buffer it for the next write, or count it as lost."""
         with self._counted("feedback", lambda _: self._counters.feedback_lost()):
-            if len(self._feedback) >= self._limits.waiting_records:
+            if len(self._feedback) >= WAITING_RECORDS:
                 raise DropCaseError("log_unavailable")
             if self._hold is not None and feedback.positive is False:
                 self._hold.note_negative(self._processor.case_of(feedback))
@@ -135,7 +126,7 @@ class RetryingWriter:
         with self._retried("holding"):
             for cases in self._hold.decided(everything=everything):
                 self._buffer(cases)
-                full = self.records.waiting >= self._limits.batch_records
+                full = self.records.waiting >= BATCH_RECORDS
                 if (full and not self._write()) or self._is_late():
                     return False
             return True
@@ -156,7 +147,7 @@ class RetryingWriter:
                 if self._is_late():
                     return False
             # After the turns it refers to.
-            while batch := self._feedback[: self._limits.batch_records]:
+            while batch := self._feedback[:BATCH_RECORDS]:
                 self._append(batch)
                 del self._feedback[: len(batch)]
                 self._counters.feedback_written(len(batch))
@@ -242,7 +233,7 @@ class RetryingWriter:
         except BaseException as error:  # see Worker.run
             self._faults.report(where, error)
             self._retry_seconds = min(
-                self._limits.longest_retry_seconds,
-                self._retry_seconds * 2 or self._limits.first_retry_seconds,
+                LONGEST_RETRY_SECONDS,
+                self._retry_seconds * 2 or FIRST_RETRY_SECONDS,
             )
             self._retry_at = time.monotonic() + self._retry_seconds

@@ -5,13 +5,12 @@ reading spans, assembling, redacting, encoding, disk I/O.
 """
 
 import encodings.ascii  # noqa: F401  # see `test_the_background_thread_imports_nothing`
-import sys
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from evaltap.recorder.assembly.assembler import Assembler, AssemblerLimits
+from evaltap.recorder.assembly.case import installed_version
 from evaltap.recorder.config import RecorderConfig
 from evaltap.recorder.delivery.counters import LiveCounters
 from evaltap.recorder.delivery.event_queue import (
@@ -107,7 +106,7 @@ class Worker:
         """
         set_pace(Pacer(self._longest_rest, self._events.hurry.wait))
         try:
-            self._assembler.recorder_version = _installed_version()
+            self._assembler.recorder_version = installed_version()
             closing: Close | None = None
             while closing is None:
                 try:
@@ -327,16 +326,3 @@ class Worker:
             complete = False
         self._faults.log(float("inf"))
         return complete and not self._counters.lost_turns
-
-
-def _installed_version() -> str | None:
-    """Return the version of evaltap, None in a program that is bundled without its metadata.
-
-    By the name of the folder: `importlib.metadata` imports fifty modules, a fifth of the recorder's start.
-    """
-    try:
-        found = (one for folder in sys.path for one in Path(folder).glob("evaltap-*.dist-info"))
-        folder = next(found, None)
-        return folder.name.removesuffix(".dist-info").partition("-")[2] if folder else None
-    except Exception:  # turns without the version are better than none
-        return None

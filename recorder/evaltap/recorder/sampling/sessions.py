@@ -13,9 +13,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from evaltap.recorder.sampling.limit import RateLimit
 from evaltap.recorder.sampling.rules import HEAD, History, OutcomeRule, tool_names
-from evaltap.recorder.sampling.sampler import SAMPLED_OUT, Decision, is_revision, position
+from evaltap.recorder.sampling.sampler import (
+    SAMPLED_OUT,
+    Decision,
+    RateLimit,
+    is_revision,
+    position,
+)
 from evaltap.schemas.data import CaseData
 
 MAX_WAITING_SESSIONS: Final = 20_000

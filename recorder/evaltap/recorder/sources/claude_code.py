@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from evaltap.recorder.assembly.case import case_of
+from evaltap.recorder.assembly.case import case_of, installed_version
 from evaltap.recorder.observation import (
     Failure,
     ModelCalled,
@@ -95,10 +95,7 @@ class TranscriptReport:
 
 
 def read_transcripts(
-    paths: Iterable[str | Path],
-    *,
-    recorder_version: str | None = None,
-    report: TranscriptReport | None = None,
+    paths: Iterable[str | Path], *, report: TranscriptReport | None = None
 ) -> Iterator[JsonObject]:
     """Yield an eval case for each turn in the transcripts, session by session in order of time.
 
@@ -117,7 +114,8 @@ def read_transcripts(
         rewound = rewound_prompts(prompts, parents)
         for prompt in prompts:
             report.turns += 1
-            case = case_of(_observe(session_id, prompt, works), recorder_version=recorder_version)
+            events = _observe(session_id, prompt, works)
+            case = case_of(events, recorder_version=installed_version())
             if prompt.line.get("uuid") in rewound:
                 case["source"]["tags"] = [REWOUND]
             yield case

@@ -4,23 +4,34 @@ The spans of one trace may be far apart and in several files, and a root is writ
 files are searched for the last document of each trace first, and a trace is read there.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
-from evaltap.recorder.assembly.case import case_of
+from evaltap.recorder.assembly.case import case_of, installed_version
 from evaltap.recorder.assembly.contexts import ContextMemory
 from evaltap.recorder.config import RecorderConfig
+from evaltap.recorder.conventions.langfuse import SESSION_ID
+from evaltap.recorder.conventions.message_events import MessageEvents
+from evaltap.recorder.conventions.messages import last_user_text, since_user
 from evaltap.recorder.observation import without_reasoning
-from evaltap.recorder.sources.log_conversations import cases_of_logs
+from evaltap.recorder.sources.sessions.messages import Conversation, cases_of, word
+from evaltap.recorder.sources.sessions.provider_messages import conversation_of
 from evaltap.recorder.telemetry.langfuse_export import joined
-from evaltap.recorder.telemetry.last_documents import last_documents
-from evaltap.recorder.telemetry.otlp_json import decode_request, read_documents, read_otlp_file
+from evaltap.recorder.telemetry.otlp_json import (
+    decode_request,
+    hexadecimal,
+    opened,
+    read_documents,
+    read_otlp_file,
+)
 from evaltap.recorder.telemetry.spans import LogRecord, Span
 from evaltap.recorder.traces.buffer import GatheredTrace
 from evaltap.recorder.traces.client_calls import ClientCalls
 from evaltap.recorder.traces.reader import observe_trace
+from evaltap.schemas.chat.messages import Message
 from evaltap.schemas.data import CaseData, JsonObject
 
 
@@ -42,10 +53,7 @@ class ReadingReport:
 
 
 def read_cases(
-    paths: Iterable[str | Path],
-    *,
-    recorder_version: str | None = None,
-    report: ReadingReport | None = None,
+    paths: Iterable[str | Path], *, report: ReadingReport | None = None
 ) -> Iterator[CaseData]:
     """Yield one case for each run in OTLP files of traces and logs, in order of start.
 
@@ -55,12 +63,10 @@ def read_cases(
     """
     counts = report if report is not None else ReadingReport()
     traces = _traces_of(list(paths), counts)
-    yield from _in_order(_cases(traces, recorder_version=recorder_version, report=counts))
+    yield from _in_order(_cases(traces, counts))
 
 
-def stream_cases(
-    paths: Iterable[str | Path], *, recorder_version: str | None, report: ReadingReport
-) -> Iterator[CaseData]:
+def stream_cases(paths: Iterable[str | Path], report: ReadingReport) -> Iterator[CaseData]:
     """Yield one case for each run as soon as the last document of its trace was read.
 
     Otherwise as `read_cases`, which also tells what raises. Only open traces are held in memory; those
@@ -68,30 +74,24 @@ def stream_cases(
     """
     contexts = ContextMemory()
     traces = _traces_of(list(paths), report)
-    for case in _cases(traces, recorder_version=recorder_version, report=report):
+    for case in _cases(traces, report):
         yield contexts.trimmed(case)
         contexts.note(case)
 
 
-def cases_of_items(
-    items: Iterable[Span | LogRecord], *, recorder_version: str | None, report: ReadingReport
-) -> Iterator[CaseData]:
+def cases_of_items(items: Iterable[Span | LogRecord], report: ReadingReport) -> Iterator[CaseData]:
     """Yield one case for each run in spans and log records, in order of start."""
     opened = _OpenTraces(report)
     for item in items:
         opened.add(item)
-    yield from _in_order(_cases(opened.rest(), recorder_version=recorder_version, report=report))
+    yield from _in_order(_cases(opened.rest(), report))
 
 
-def _cases(
-    traces: Iterable[GatheredTrace], *, recorder_version: str | None, report: ReadingReport
-) -> Iterator[CaseData]:
+def _cases(traces: Iterable[GatheredTrace], report: ReadingReport) -> Iterator[CaseData]:
     reasoning = RecorderConfig().capture_reasoning
     for trace in traces:
         if not trace.spans:
-            for case in cases_of_logs(
-                trace.trace_id, trace.logs, recorder_version=recorder_version
-            ):
+            for case in cases_of_logs(trace.trace_id, trace.logs):
                 report.turns += 1
                 yield case
             continue
@@ -102,7 +102,7 @@ def _cases(
             events = run if reasoning else [without_reasoning(event) for event in run]
             report.turns_with_reasoning += events != run
             report.turns += 1
-            case = case_of(events, recorder_version=recorder_version)
+            case = case_of(events, recorder_version=installed_version())
             if not any(span.end_ns > span.start_ns for span in spans):
                 case["actualConversation"][0]["telemetry"].pop("latencyMs", None)
             yield case
@@ -241,3 +241,140 @@ def _start(case: CaseData) -> float:
 
 def _revision(case: CaseData) -> int:
     return int(case.get("source", {}).get("revision", 1))
+
+
+_NAME = "otel-logs"
+
+
+def cases_of_logs(trace_id: str, logs: Sequence[LogRecord]) -> Iterator[CaseData]:
+    """Yield the turn in the log records of a trace without spans, if they contain a conversation.
+
+    CloudWatch keeps the messages of an agent in a log group of their own (AgentCore's `otel-rt-logs`), so an
+    export may lack the spans.  The model call with the longest conversation counts.  Neither times of calls
+    nor models are in the records.
+    """
+    by_span: dict[str, list[LogRecord]] = {}
+    for log in sorted(logs, key=lambda log: log.time_ns):
+        by_span.setdefault(log.span_id, []).append(log)
+    calls = [_call(trace_id, span_id, found) for span_id, found in by_span.items()]
+    asked = [given for given, _ in calls if last_user_text(given) is not None]
+    if not asked:
+        return
+    given = max(asked, key=len)
+    done = since_user(given)
+    system = [one for one in given if one.role == "system"]
+    stated = (word(log.attributes.get(name)) for log in logs for name in SESSION_ID)
+    session = next(filter(None, stated), None)
+    turn = [given[len(given) - len(done) - 1], *_results(calls, given), *done, *_said(calls, given)]
+    conversation = Conversation(
+        framework=_NAME, session_id=session, messages=[*conversation_of([*system, *turn])]
+    )
+    began = min(log.time_ns for log in logs)
+    for case in cases_of(conversation, name=trace_id):
+        (one,) = case["actualConversation"]
+        one["invocationId"] = trace_id
+        if began:
+            case["creationTimestamp"] = one["creationTimestamp"] = began / 1e9
+        yield case
+
+
+_Messages = Sequence[Message]
+
+
+def _call(trace_id: str, span_id: str, logs: Sequence[LogRecord]) -> tuple[_Messages, _Messages]:
+    """Return what a model received and what it answered, according to the records of its span."""
+    span = Span(trace_id, span_id, "", logs[0].time_ns, logs[0].time_ns)
+    reading = MessageEvents().read(span, logs)
+    if reading is None:
+        return (), ()
+    return reading.input or (), since_user(reading.output or ())
+
+
+def _said(calls: Sequence[tuple[_Messages, _Messages]], given: _Messages) -> list[Message]:
+    """Return what models answered to these messages, in order, and the results of tools between.
+
+    LangChain's models receive the results, but their records do not have them.  What a step above a model
+    call repeats is left out.
+    """
+    found: list[Message] = []
+    known: set[tuple[str, str | None]] = set()
+    for message in (
+        message
+        for received, answered in calls
+        for message in answered
+        if received == given or message.answers
+    ):
+        ids = {("call", call.call_id) for call in message.calls}
+        ids |= {("answer", answer.call_id) for answer in message.answers}
+        if not ids or ids - known:
+            found.append(message)
+        known |= {one for one in ids if one[1] is not None}
+    return [
+        one
+        for number, one in enumerate(found, start=1)
+        if one.calls or one.answers or all(one.text != later.text for later in found[number:])
+    ]
+
+
+def _results(calls: Sequence[tuple[_Messages, _Messages]], given: _Messages) -> Iterator[Message]:
+    """Yield results of calls that no model asked for: they mark that its records are missing."""
+    known = {call.call_id for both in calls for one in (*both[0], *both[1]) for call in one.calls}
+    for received, _ in calls:
+        if received != given:
+            yield from (
+                one for one in received if any(part.call_id not in known for part in one.answers)
+            )
+
+
+_DETACHED = b"openinference.instrumentation.langchain"
+"""The scope of runs whose model calls may be in traces of their own; see `traces.client_calls`."""
+_DETACHED_SCOPE = re.compile(rb'"name"\s*:\s*"' + re.escape(_DETACHED) + rb'"')
+_SPANS = b'"spans"'
+"""Once for each scope."""
+_TRACE_ID = re.compile(rb'"trace_?[iI]d"\s*:\s*"([^"]*)"')
+_REQUEST = re.compile(rb'\s*\{\s*"resource_?[A-Za-z]{4,7}"')
+
+
+def last_documents(paths: Iterable[str | Path]) -> dict[int, list[str]] | None:
+    """Return the ids of the traces that end with a document, by its number, without decoding documents.
+
+    The documents of all files are numbered from 1, as `read_documents` yields them. A document that only
+    links to a trace may count. None if the ids alone do not tell what belongs together, or a file cannot be
+    read twice: then a reader must read everything first. Raises InputError and FormatError as
+    `read_documents`.
+    """
+    last: dict[str, int] = {}
+    written: dict[bytes, int] = {}
+    numbers = count(1)
+    is_detached = has_others = False
+    for path in paths:
+        if not Path(path).is_file():
+            return None
+        with opened(path) as file:
+            if file.peek(1)[:1] == b"\0":
+                # Protobuf needs a library of its own, which only readers of such files should load.
+                from evaltap.recorder.telemetry.otlp_protobuf import messages_of, trace_ids
+
+                for content in messages_of(file):
+                    if _DETACHED in content:
+                        return None
+                    last.update(dict.fromkeys(trace_ids(content), next(numbers)))
+                continue
+            for line in file:
+                if not line.strip():
+                    continue
+                if _REQUEST.match(line) is None:
+                    return None
+                written.update(dict.fromkeys(_TRACE_ID.findall(line), next(numbers)))
+                detached = len(_DETACHED_SCOPE.findall(line)) if _DETACHED in line else 0
+                is_detached = is_detached or detached > 0
+                has_others = has_others or line.count(_SPANS) > detached
+    if is_detached and has_others:
+        return None
+    for one, number in written.items():
+        trace_id = hexadecimal(one.decode("ascii", "replace"), 32) or ""
+        last[trace_id] = max(number, last.get(trace_id, 0))
+    ends: dict[int, list[str]] = {}
+    for trace_id, number in last.items():
+        ends.setdefault(number, []).append(trace_id)
+    return ends

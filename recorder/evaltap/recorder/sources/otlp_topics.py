@@ -6,14 +6,13 @@ sampling and limits are the recorder's own.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 
 import orjson
 
-from evaltap.recorder.assembly.case import case_of, digest_of
+from evaltap.recorder.assembly.case import case_of, digest_of, installed_version
 from evaltap.recorder.config import RecorderConfig
 from evaltap.recorder.delivery.case_processor import CaseProcessor
 from evaltap.recorder.delivery.record_writer import RecordWriter, utc_now
@@ -89,18 +88,15 @@ class TopicTraces:
         config: RecorderConfig,
         *,
         producer_id: str,
-        recorder_version: str | None = None,
         limits: TraceLimits | None = None,
-        now: Callable[[], datetime] = utc_now,
     ) -> None:
         self.counters = TopicCounters()
         self._config = config
         self._processor = CaseProcessor(config, lambda: configured_redactor(config))
         self._written: list[WireRecord] = []
         self._writer = RecordWriter(
-            self._processor, self._written.extend, producer_id=producer_id, now=now
+            self._processor, self._written.extend, producer_id=producer_id, now=utc_now
         )
-        self._version = recorder_version
         self._forgotten: list[str] = []
         self.buffer = TraceBuffer(limits or _limits(config), on_forget=self._forgotten.append)
         self._states: dict[str, _TraceState] = {}
@@ -208,7 +204,7 @@ class TopicTraces:
                             for event in run.events
                         ],
                         revision=state.readings,
-                        recorder_version=self._version,
+                        recorder_version=installed_version(),
                     ),
                 )
                 for run in read_runs(trace)

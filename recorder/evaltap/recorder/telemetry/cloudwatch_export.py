@@ -5,10 +5,9 @@ as single records, as `events` of `aws logs filter-log-events`, and as `results`
 the message events of a span into a log event; here they become message events again.
 """
 
-import json
 from collections.abc import Iterator, Mapping
 
-from evaltap.recorder.telemetry.flat_spans import mapping
+from evaltap.recorder.telemetry.flat_spans import decoded, mapping, otlp_value, pairs
 from evaltap.schemas.data import JsonObject
 
 _EVENTS = {
@@ -40,7 +39,7 @@ def as_otlp(document: object) -> JsonObject:
     logs: list[JsonObject] = []
     for record in filter(_is_record, records_in(document)):
         scope = {"name": str(mapping(record.get("scope")).get("name") or "")}
-        resource = {"attributes": _pairs(mapping(record.get("resource")).get("attributes"))}
+        resource = {"attributes": pairs(mapping(record.get("resource")).get("attributes"))}
         if _is_span(record):
             spans.append(
                 {"resource": resource, "scopeSpans": [{"scope": scope, "spans": [_span(record)]}]}
@@ -61,16 +60,9 @@ def records_in(document: object) -> Iterator[JsonObject]:
             one = {"message": fields.get("@message")}
         shown = mapping(one).get("@message")
         text = mapping(one).get("message", shown)
-        record = _decoded(text) if isinstance(text, str) else one if shown is None else shown
+        record = decoded(text) if isinstance(text, str) else one if shown is None else shown
         if isinstance(record, dict):
             yield record
-
-
-def _decoded(text: str) -> object:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
 
 
 def _is_record(record: JsonObject) -> bool:
@@ -92,9 +84,9 @@ def _span(record: JsonObject) -> JsonObject:
     kept = ("traceId", "spanId", "parentSpanId", "name", "startTimeUnixNano", "endTimeUnixNano")
     return {
         **{key: record.get(key) for key in kept},
-        "attributes": _pairs(record.get("attributes")),
+        "attributes": pairs(record.get("attributes")),
         "events": [
-            {**one, "attributes": _pairs(one.get("attributes"))}
+            {**one, "attributes": pairs(one.get("attributes"))}
             for one in (events if isinstance(events, list) else ())
             if isinstance(one, dict)
         ],
@@ -107,9 +99,9 @@ def _message_events(record: JsonObject) -> Iterator[JsonObject]:
     body = mapping(record.get("body"))
     times = ("timeUnixNano", "observedTimeUnixNano")
     known = {key: record[key] for key in ("traceId", "spanId", *times) if key in record}
-    about = _pairs(record.get("attributes"))
+    about = pairs(record.get("attributes"))
     if {"content", "tool_calls", "message"} & body.keys():
-        yield {**known, "eventName": _event(record), "attributes": about, "body": _any(body)}
+        yield {**known, "eventName": _event(record), "attributes": about, "body": otlp_value(body)}
     for key in ("input", "output"):
         said = mapping(body.get(key)).get("messages")
         for message in map(mapping, said if isinstance(said, list) else ()):
@@ -119,7 +111,7 @@ def _message_events(record: JsonObject) -> Iterator[JsonObject]:
             if key == "output":
                 name = _CHOICE
                 given = given if "message" in given else {"message": given}
-            yield {**known, "eventName": name, "attributes": about, "body": _any(given)}
+            yield {**known, "eventName": name, "attributes": about, "body": otlp_value(given)}
 
 
 def _event(record: JsonObject) -> str:
@@ -131,16 +123,3 @@ def _event(record: JsonObject) -> str:
         return _CHOICE
     role = "assistant" if body.get("tool_calls") else "tool" if "id" in body else ""
     return _EVENTS.get(role, "")
-
-
-def _pairs(values: object) -> list[JsonObject]:
-    return [{"key": str(key), "value": _any(value)} for key, value in mapping(values).items()]
-
-
-def _any(value: object) -> object:
-    """Return a value in OTLP's form; objects are lists of pairs there."""
-    if isinstance(value, Mapping):
-        return {"kvlistValue": {"values": _pairs(value)}}
-    if isinstance(value, list):
-        return {"arrayValue": {"values": [*map(_any, value)]}}
-    return value

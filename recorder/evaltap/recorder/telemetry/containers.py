@@ -6,13 +6,12 @@ in the modules `*_export` and `span_rows`. The conventions then read the spans l
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 from itertools import chain
 from typing import Any
 
 from evaltap.recorder.telemetry.cloudwatch_export import are_cloudwatch, as_otlp, is_cloudwatch
 from evaltap.recorder.telemetry.datadog_export import is_datadog, of_datadog
-from evaltap.recorder.telemetry.flat_spans import Entry, mapping
+from evaltap.recorder.telemetry.flat_spans import Entry, entry_of, mapping, objects, pairs
 from evaltap.recorder.telemetry.langfuse_export import (
     is_langfuse,
     is_observation,
@@ -42,7 +41,6 @@ from evaltap.recorder.telemetry.span_rows import (
 )
 from evaltap.schemas.data import JsonObject
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _STATUS = {"ERROR": 2, "OK": 1}
 
 
@@ -56,7 +54,7 @@ def container_of(document: object) -> tuple[str, object] | None:
     """Return a container's name and the OTLP/JSON request with its spans; None for other documents."""
     runs = runs_of(document)
     if runs is not None:
-        return "LangSmith runs", _request(map(_of_flat, of_runs(runs)))
+        return "LangSmith runs", _request(of_runs(runs))
     if isinstance(document, Mapping):
         if not _SIGNALS.isdisjoint(document):
             return "OTLP", document
@@ -120,23 +118,12 @@ def _request(entries: Iterable[Entry]) -> JsonObject:
     return {
         "resourceSpans": [
             {
-                "resource": {"attributes": _attributes(resource)},
+                "resource": {"attributes": pairs(resource)},
                 "scopeSpans": [{"scope": {"name": scope}, "spans": [span]}],
             }
             for resource, scope, span in entries
         ]
     }
-
-
-def _attributes(values: object) -> list[JsonObject]:
-    held = values if isinstance(values, Mapping) else {}
-    return [{"key": str(key), "value": _value(value)} for key, value in held.items()]
-
-
-def _value(value: object) -> object:
-    if isinstance(value, Mapping):
-        return {"kvlistValue": {"values": _attributes(value)}}
-    return value
 
 
 def _is_jaeger(trace: object) -> bool:
@@ -145,35 +132,34 @@ def _is_jaeger(trace: object) -> bool:
 
 def _of_jaeger(trace: Mapping[str, object]) -> Iterator[Entry]:
     processes = mapping(trace.get("processes"))
-    for span in filter(None, map(mapping, _listed(trace.get("spans")))):
+    for span in filter(None, objects(trace.get("spans"))):
         process = mapping(processes.get(str(span.get("processID"))))
         tags = _tags(span.get("tags"))
         start = _whole(span.get("startTime"))
         scope = tags.pop("otel.scope.name", tags.pop("otel.library.name", ""))
         code = str(tags.pop("otel.status_code", "")).upper()
         failed = code == "ERROR" or tags.get("error") is True
-        yield (
+        yield entry_of(
             {"service.name": process.get("serviceName"), **_tags(process.get("tags"))},
             str(scope),
-            {
-                "traceId": _padded(span.get("traceID"), 32),
-                "spanId": _padded(span.get("spanID"), 16),
-                "parentSpanId": _padded(_jaeger_parent(span), 16),
-                "name": span.get("operationName"),
-                "startTimeUnixNano": start * 1000,
-                "endTimeUnixNano": (start + _whole(span.get("duration"))) * 1000,
-                "attributes": _attributes(tags),
-                "events": [_jaeger_event(log) for log in map(mapping, _listed(span.get("logs")))],
-                "status": {
-                    "code": 2 if failed else _STATUS.get(code, 0),
-                    "message": tags.get("otel.status_description", ""),
-                },
+            ids=(
+                _padded(span.get("traceID"), 32),
+                _padded(span.get("spanID"), 16),
+                _padded(_jaeger_parent(span), 16),
+            ),
+            name=span.get("operationName"),
+            times=(start * 1000, (start + _whole(span.get("duration"))) * 1000),
+            attributes=tags,
+            events=[_jaeger_event(log) for log in objects(span.get("logs"))],
+            status={
+                "code": 2 if failed else _STATUS.get(code, 0),
+                "message": tags.get("otel.status_description", ""),
             },
         )
 
 
 def _jaeger_parent(span: Mapping[str, object]) -> object:
-    references = [mapping(one) for one in _listed(span.get("references"))]
+    references = objects(span.get("references"))
     parents = [one.get("spanID") for one in references if one.get("refType") == "CHILD_OF"]
     return parents[0] if parents else span.get("parentSpanID")
 
@@ -181,15 +167,11 @@ def _jaeger_parent(span: Mapping[str, object]) -> object:
 def _jaeger_event(log: Mapping[str, object]) -> JsonObject:
     fields = _tags(log.get("fields"))
     name = fields.pop("event", fields.pop("message", ""))
-    return {
-        "name": name,
-        "timeUnixNano": _whole(log.get("timestamp")) * 1000,
-        "attributes": _attributes(fields),
-    }
+    return {"name": name, "timestamp": _whole(log.get("timestamp")) * 1000, "attributes": fields}
 
 
 def _tags(tags: object) -> JsonObject:
-    return {str(one.get("key")): one.get("value") for one in map(mapping, _listed(tags)) if one}
+    return {str(one.get("key")): one.get("value") for one in objects(tags) if one}
 
 
 def _is_sdk_span(document: object) -> bool:
@@ -203,68 +185,20 @@ def _of_sdk(span: Mapping[str, object]) -> Entry:
     context, status = mapping(span.get("context")), mapping(span.get("status"))
     scope = mapping(span.get("instrumentation_scope") or span.get("scope"))
     code = str(status.get("status_code", "")).removeprefix("StatusCode.").upper()
-    return (
+    return entry_of(
         dict(mapping(mapping(span.get("resource")).get("attributes"))),
         str(scope.get("name") or ""),
-        {
-            "traceId": _padded(context.get("trace_id"), 32),
-            "spanId": _padded(context.get("span_id"), 16),
-            "parentSpanId": _padded(span.get("parent_id"), 16),
-            "name": span.get("name"),
-            "startTimeUnixNano": _nanoseconds(span.get("start_time")),
-            "endTimeUnixNano": _nanoseconds(span.get("end_time")),
-            "attributes": _attributes(span.get("attributes")),
-            "events": _events(span.get("events")),
-            "status": {"code": _STATUS.get(code, 0), "message": status.get("description") or ""},
-        },
+        ids=(
+            _padded(context.get("trace_id"), 32),
+            _padded(context.get("span_id"), 16),
+            _padded(span.get("parent_id"), 16),
+        ),
+        name=span.get("name"),
+        times=(span.get("start_time"), span.get("end_time")),
+        attributes=span.get("attributes"),
+        events=span.get("events"),
+        status={"code": _STATUS.get(code, 0), "message": status.get("description") or ""},
     )
-
-
-def _of_flat(entry: Entry) -> Entry:
-    """Return a span with its ids and times in OTLP's form."""
-    resource, scope, span = entry
-    return (
-        resource,
-        scope,
-        {
-            "traceId": span["trace_id"],
-            "spanId": span["span_id"],
-            "parentSpanId": span["parent_id"],
-            "name": span["name"],
-            "startTimeUnixNano": _nanoseconds(span["start_time"]),
-            "endTimeUnixNano": _nanoseconds(span["end_time"]),
-            "attributes": _attributes(span["attributes"]),
-            "events": _events(span.get("events")),
-            "status": span.get("status", {}),
-        },
-    )
-
-
-def _events(events: object) -> list[JsonObject]:
-    return [
-        {
-            "name": event.get("name"),
-            "timeUnixNano": _nanoseconds(event.get("timestamp")),
-            "attributes": _attributes(event.get("attributes")),
-        }
-        for event in map(mapping, _listed(events))
-    ]
-
-
-def _nanoseconds(moment: object) -> object:
-    """Return a time in nanoseconds since the epoch, interpreted as UTC if it has no time zone.
-
-    Return a time that is not ISO 8601 unchanged, for the OTLP reader to reject.
-    """
-    if not isinstance(moment, str):
-        return moment
-    try:
-        found = datetime.fromisoformat(moment)
-    except ValueError:
-        return moment
-    if found.tzinfo is None:
-        found = found.replace(tzinfo=UTC)
-    return ((found - _EPOCH) // timedelta(microseconds=1)) * 1000
 
 
 def _padded(identifier: object, digits: int) -> object:
@@ -275,20 +209,11 @@ def _padded(identifier: object, digits: int) -> object:
     return bare.rjust(digits, "0") if bare else ""
 
 
-def _listed(value: object) -> Sequence[object]:
-    return value if isinstance(value, list) else ()
-
-
 def _whole(value: object) -> int:
     return value if isinstance(value, int) else 0
 
 
 _Reader = Callable[[list[Any]], Iterable[Entry]]  # Any: what the format's check accepts
-
-
-def _flat(read: _Reader) -> _Reader:
-    """Return a reader whose spans have their ids and times in OTLP's form."""
-    return lambda items: map(_of_flat, read(items))
 
 
 def _each(read: Callable[[Any], Iterable[Entry]]) -> _Reader:  # Any: as above
@@ -298,17 +223,17 @@ def _each(read: Callable[[Any], Iterable[Entry]]) -> _Reader:  # Any: as above
 
 _LISTS: tuple[tuple[str, Callable[[object], bool], _Reader], ...] = (
     ("Jaeger traces", _is_jaeger, _each(_of_jaeger)),
-    ("MLflow traces", is_mlflow, _flat(_each(of_mlflow))),
-    ("Opik traces", is_opik_trace, _flat(_each(of_opik_trace))),
-    ("Langfuse traces", is_langfuse, _flat(_each(of_trace))),
-    ("Langfuse observations", is_observation, _flat(of_observations)),
-    ("Langfuse list of traces", is_trace_row, _flat(of_trace_rows)),
-    ("Phoenix spans", is_phoenix, _flat(of_spans)),
+    ("MLflow traces", is_mlflow, _each(of_mlflow)),
+    ("Opik traces", is_opik_trace, _each(of_opik_trace)),
+    ("Langfuse traces", is_langfuse, _each(of_trace)),
+    ("Langfuse observations", is_observation, of_observations),
+    ("Langfuse list of traces", is_trace_row, of_trace_rows),
+    ("Phoenix spans", is_phoenix, of_spans),
     ("OpenTelemetry SDK spans", _is_sdk_span, lambda items: map(_of_sdk, items)),
-    ("Opik spans", is_opik_span, _flat(of_opik_spans)),
-    ("Opik list of traces", is_opik_trace_row, _flat(of_opik_trace_rows)),
-    ("Datadog spans", is_datadog, _flat(of_datadog)),
-    ("Logfire rows", is_logfire, _flat(of_rows)),
-    ("flat spans", is_flat_span, _flat(of_rows)),
+    ("Opik spans", is_opik_span, of_opik_spans),
+    ("Opik list of traces", is_opik_trace_row, of_opik_trace_rows),
+    ("Datadog spans", is_datadog, of_datadog),
+    ("Logfire rows", is_logfire, of_rows),
+    ("flat spans", is_flat_span, of_rows),
 )
 """Lists of traces or spans: their name, whether an item belongs to one, and the spans of the list."""

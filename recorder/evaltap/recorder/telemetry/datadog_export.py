@@ -6,7 +6,7 @@ the payload that its SDKs and the HTTP API send (`spans` with `meta`).
 
 from collections.abc import Iterator, Mapping
 
-from evaltap.recorder.telemetry.flat_spans import Entry, mapping
+from evaltap.recorder.telemetry.flat_spans import Entry, mapping, objects
 from evaltap.recorder.telemetry.langfuse_export import of_observations
 from evaltap.schemas.data import JsonObject
 
@@ -40,10 +40,7 @@ def _spans(document: Mapping[str, object]) -> list[Mapping[str, object]]:
     """Return the spans of a payload, with what it says of all of them; a span is its own list."""
     document = mapping(document.get("data")) or document
     held = mapping(document.get("attributes")) or document
-    inner = held.get("spans")
-    found = (
-        [one for one in inner if isinstance(one, Mapping)] if isinstance(inner, list) else [held]
-    )
+    found = objects(held["spans"]) if isinstance(held.get("spans"), list) else [held]
     about = {"session_id": held.get("session_id")}
     return [{**about, **one} for one in found if {"trace_id", "span_id"} <= one.keys()]
 

@@ -6,13 +6,18 @@ Sources: `GET /api/public/traces/{id}` (a trace with its `observations`), the pa
 storage has the same fields in snake_case, traces and observations in files of their own.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from datetime import datetime, timedelta
 from typing import Final
 
-from evaltap.recorder.telemetry.flat_spans import Entry, identifier, mapping, texts
+from evaltap.recorder.telemetry.flat_spans import (
+    Entry,
+    decoded,
+    entry_of,
+    identifier,
+    mapping,
+    objects,
+    texts,
+)
 from evaltap.recorder.telemetry.spans import Span
 from evaltap.schemas.data import JsonObject
 
@@ -61,11 +66,9 @@ def of_trace_rows(rows: Sequence[Mapping[str, object]]) -> Iterator[Entry]:
     """Yield a run for each trace, of its duration in seconds if the row has one."""
     for row in rows:
         for resource, scope, span in of_trace({**_camel(row), "observations": []}, scope=_ROW):
-            began, lasted = span["start_time"], _number(row.get("latency"))
-            if isinstance(began, str) and lasted is not None and 0 <= lasted < 1e9:
-                with suppress(ValueError):
-                    ended = datetime.fromisoformat(began) + timedelta(seconds=lasted)
-                    span["end_time"] = ended.isoformat()
+            began, lasted = span["startTimeUnixNano"], _number(row.get("latency"))
+            if isinstance(began, int) and lasted is not None and 0 <= lasted < 1e9:
+                span["endTimeUnixNano"] = began + round(lasted * 1e6) * 1000
             yield resource, scope, span
 
 
@@ -97,9 +100,7 @@ def of_trace(document: Mapping[str, object], *, scope: str = SCOPE) -> Iterator[
     """Yield the spans of a trace; `scope` names the product."""
     stated = document.get("trace")
     trace = stated if isinstance(stated, Mapping) else document
-    held = document["observations"]
-    rows = held if isinstance(held, list) else []
-    found = [_camel(one) for one in rows if isinstance(one, Mapping)]
+    found = [*map(_camel, objects(document["observations"]))]
     ids = {one["id"] for one in found}
     trace_id = identifier(trace.get("id") or next((one["traceId"] for one in found), ""), 32)
     alone = _sole_run([one for one in found if one.get("parentObservationId") not in ids])
@@ -170,18 +171,13 @@ def _entry(
     scope: str,
 ) -> Entry:
     start = item.get("startTime")
-    return (
+    return entry_of(
         {},
         scope,
-        {
-            "trace_id": trace_id,
-            "span_id": span_id,
-            "parent_id": parent,
-            "name": item.get("name") or "",
-            "start_time": start,
-            "end_time": item.get("endTime") or start,
-            "attributes": attributes,
-        },
+        ids=(trace_id, span_id, parent),
+        name=item.get("name") or "",
+        times=(start, item.get("endTime") or start),
+        attributes=attributes,
     )
 
 
@@ -221,10 +217,4 @@ def _number(value: object) -> float | None:
 
 
 def _mapping(value: object) -> Mapping[str, object]:
-    """Return an object, which some exports write as JSON text; empty for anything else."""
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError):
-            return {}
-    return mapping(value)
+    return mapping(decoded(value))  # some exports write objects as JSON text

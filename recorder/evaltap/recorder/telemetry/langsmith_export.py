@@ -7,7 +7,14 @@ and runs with nested children (`child_runs`).
 import json
 from collections.abc import Iterable, Iterator, Mapping
 
-from evaltap.recorder.telemetry.flat_spans import Entry, identifier, mapping, texts
+from evaltap.recorder.telemetry.flat_spans import (
+    Entry,
+    entry_of,
+    from_milliseconds,
+    identifier,
+    mapping,
+    texts,
+)
 from evaltap.schemas.data import JsonObject
 
 
@@ -57,28 +64,22 @@ def _flattened(runs: Iterable[object], above: JsonObject | None = None) -> Itera
 def of_runs(runs: Iterable[JsonObject]) -> Iterator[Entry]:
     """Yield the spans of runs."""
     for run in runs:
-        start = _time(run.get("start_time"))
+        start = from_milliseconds(run.get("start_time"))  # as JavaScript's SDK sends it
         parent = run.get("parent_run_id")
         error = run.get("error")
-        yield (
+        yield entry_of(
             {},
             "langsmith",
-            {
-                "trace_id": identifier(_trace_of(run), 32),
-                "span_id": identifier(run["id"], 16),
-                "parent_id": identifier(parent, 16) if parent else "",
-                "name": run.get("name") or "",
-                "start_time": start,
-                "end_time": _time(run.get("end_time")) or start,
-                "attributes": _attributes(run),
-                "status": {"code": 2, "message": str(error)} if error else {},
-            },
+            ids=(
+                identifier(_trace_of(run), 32),
+                identifier(run["id"], 16),
+                identifier(parent, 16) if parent else "",
+            ),
+            name=run.get("name") or "",
+            times=(start, from_milliseconds(run.get("end_time")) or start),
+            attributes=_attributes(run),
+            status={"code": 2, "message": str(error)} if error else {},
         )
-
-
-def _time(moment: object) -> object:
-    """Return a time; JavaScript's SDK sends milliseconds since the epoch."""
-    return moment * 1_000_000 if isinstance(moment, int) and 0 < moment < 1e14 else moment
 
 
 def _trace_of(run: JsonObject) -> object:

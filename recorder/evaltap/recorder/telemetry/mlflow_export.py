@@ -7,11 +7,17 @@ REST API's `trace`, with `trace_info` and spans in OTLP's form, and responses of
 
 import base64
 import binascii
-import json
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from evaltap.recorder.telemetry.flat_spans import Entry, identifier, mapping
+from evaltap.recorder.telemetry.flat_spans import (
+    Entry,
+    decoded,
+    entry_of,
+    identifier,
+    mapping,
+    objects,
+)
 from evaltap.schemas.data import JsonObject
 
 PREFIX: Final = "mlflow."
@@ -34,25 +40,24 @@ def of_trace(document: object) -> Iterator[Entry]:
     about = {name: metadata[name] for name in (SESSION, USER) if metadata.get(name)}
     named = str(info.get("trace_id") or info.get("request_id") or "")
     trace_id = identifier(named.removeprefix("tr-"), 32)
-    for span in map(mapping, spans if isinstance(spans, list) else ()):
+    for span in objects(spans):
         context, status = mapping(span.get("context")), span.get("status")
         parent = span.get("parent_span_id") or span.get("parent_id")
         code = str(mapping(status).get("code") or span.get("status_code") or "")
         message = mapping(status).get("message") or span.get("status_message")
-        yield (
+        span_id = _span_id(span.get("span_id") or context.get("span_id"))
+        yield entry_of(
             {},
             "mlflow",
-            {
-                "trace_id": trace_id,
-                "span_id": _span_id(span.get("span_id") or context.get("span_id")),
-                "parent_id": _span_id(parent) if parent else "",
-                "name": span.get("name"),
-                "start_time": span.get("start_time_unix_nano") or span.get("start_time"),
-                "end_time": span.get("end_time_unix_nano") or span.get("end_time"),
-                "attributes": _attributes(span) | ({} if parent else about),
-                "events": _events(span.get("events")),
-                "status": {"code": 2 if code.endswith("ERROR") else 0, "message": message or ""},
-            },
+            ids=(trace_id, span_id, _span_id(parent) if parent else ""),
+            name=span.get("name"),
+            times=(
+                span.get("start_time_unix_nano") or span.get("start_time"),
+                span.get("end_time_unix_nano") or span.get("end_time"),
+            ),
+            attributes=_attributes(span) | ({} if parent else about),
+            events=_events(span.get("events")),
+            status={"code": 2 if code.endswith("ERROR") else 0, "message": message or ""},
         )
 
 
@@ -60,7 +65,7 @@ def _trace(document: object) -> Mapping[str, object]:
     """Return the trace in a document; empty if it is something else."""
     found = mapping(document)
     found = mapping(found.get("databricks_output")) or found
-    found = mapping(_decoded(found.get("trace"))) or found
+    found = mapping(decoded(found.get("trace"))) or found
     spans = found.get("spans")
     if "trace_info" in found and isinstance(spans, list):
         return {"info": found["trace_info"], "data": {"spans": spans}}
@@ -79,22 +84,15 @@ def _span_id(given: object) -> str:
 def _attributes(span: Mapping[str, object]) -> JsonObject:
     """Return the attributes; MLflow writes each as JSON text, even those of other instrumentations."""
     given = span.get("attributes")
-    pairs = [mapping(one) for one in given] if isinstance(given, list) else []
     values = {
-        str(one.get("key")): next(iter(mapping(one.get("value")).values()), None) for one in pairs
+        str(one.get("key")): next(iter(mapping(one.get("value")).values()), None)
+        for one in objects(given)
     }
     return {
-        name: value if name.startswith(PREFIX) else _decoded(value)
+        name: value if name.startswith(PREFIX) else decoded(value)
         for name, value in (values or mapping(given)).items()
         if value is not None
     }
-
-
-def _decoded(value: object) -> object:
-    try:
-        return json.loads(value) if isinstance(value, str) else value
-    except (ValueError, RecursionError):
-        return value
 
 
 def _events(events: object) -> list[JsonObject]:
@@ -104,5 +102,5 @@ def _events(events: object) -> list[JsonObject]:
             "timestamp": event.get("time_unix_nano") or event.get("timestamp"),
             "attributes": event.get("attributes"),
         }
-        for event in map(mapping, events if isinstance(events, list) else ())
+        for event in objects(events)
     ]

@@ -6,7 +6,7 @@ Sources: `GET /v1/private/spans` (`content`), `Opik.search_spans`, and the files
 
 from collections.abc import Iterator, Mapping
 
-from evaltap.recorder.telemetry.flat_spans import Entry, mapping
+from evaltap.recorder.telemetry.flat_spans import Entry, mapping, objects
 from evaltap.recorder.telemetry.langfuse_export import of_observations, of_trace
 from evaltap.schemas.data import JsonObject
 
@@ -58,8 +58,7 @@ def of_opik_spans(spans: list[Mapping[str, object]]) -> Iterator[Entry]:
 
 def of_opik_trace(document: Mapping[str, object]) -> Iterator[Entry]:
     """Yield the spans of a trace."""
-    trace, held = mapping(document["trace"]), document["spans"]
-    spans = held if isinstance(held, list) else []
+    trace = mapping(document["trace"])
     about = {
         "id": trace.get("id"),
         "name": trace.get("name"),
@@ -69,7 +68,7 @@ def of_opik_trace(document: Mapping[str, object]) -> Iterator[Entry]:
         "endTime": trace.get("end_time"),
         "sessionId": trace.get("thread_id"),
     }
-    observations = [_observation(one) for one in spans]
+    observations = [_observation(one) for one in objects(document["spans"])]
     yield from of_trace({"trace": about, "observations": observations}, scope=_SCOPE)
 
 

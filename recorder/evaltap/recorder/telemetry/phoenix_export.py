@@ -7,13 +7,17 @@ one column for each.
 
 import json
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from evaltap.recorder.telemetry.flat_spans import Entry, identifier, mapping
+from evaltap.recorder.telemetry.flat_spans import (
+    Entry,
+    entry_of,
+    from_milliseconds,
+    identifier,
+    mapping,
+)
 from evaltap.schemas.data import JsonObject
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _COLUMN: Final = "attributes."
 _KIND: Final = "openinference.span.kind"
 _IDS: Final = ("trace_id", "span_id")
@@ -42,22 +46,25 @@ def of_spans(spans: list[object]) -> Iterator[Entry]:
         if isinstance(span["span_kind"], str):
             attributes.setdefault(_KIND, span["span_kind"])
         parent = span.get("parent_id")
-        yield (
+        yield entry_of(
             {},
             "",
-            {
-                "trace_id": identifier(context["trace_id"], 32),
-                "span_id": identifier(context["span_id"], 16),
-                "parent_id": identifier(parent, 16) if parent else "",
-                "name": span.get("name"),
-                "start_time": _time(span.get("start_time")),
-                "end_time": _time(span.get("end_time")),
-                "attributes": attributes,
-                "events": span.get("events"),
-                "status": {
-                    "code": 2 if span.get("status_code") == "ERROR" else 0,
-                    "message": span.get("status_message") or "",
-                },
+            ids=(
+                identifier(context["trace_id"], 32),
+                identifier(context["span_id"], 16),
+                identifier(parent, 16) if parent else "",
+            ),
+            name=span.get("name"),
+            # Data frames write milliseconds.
+            times=(
+                from_milliseconds(span.get("start_time")),
+                from_milliseconds(span.get("end_time")),
+            ),
+            attributes=attributes,
+            events=span.get("events"),
+            status={
+                "code": 2 if span.get("status_code") == "ERROR" else 0,
+                "message": span.get("status_message") or "",
             },
         )
 
@@ -86,10 +93,3 @@ def _flat(value: object, key: str = "") -> Iterator[tuple[str, object]]:
             yield from _flat(inner, f"{key}.{number}")
     elif value is not None:
         yield key, json.dumps(value, ensure_ascii=False)
-
-
-def _time(moment: object) -> object:
-    """Return a time as text; data frames write milliseconds."""
-    if isinstance(moment, int | float) and 0 <= moment < 1e14:
-        return (_EPOCH + timedelta(milliseconds=moment)).isoformat()
-    return moment

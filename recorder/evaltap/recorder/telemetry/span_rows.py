@@ -5,10 +5,16 @@ their `values`), and lists of spans with `trace_id`, `span_id` and `attributes`,
 strands-evals have them.  The conventions read the attributes.
 """
 
-import json
 from collections.abc import Iterator, Mapping
 
-from evaltap.recorder.telemetry.flat_spans import Entry, identifier, mapping
+from evaltap.recorder.telemetry.flat_spans import (
+    Entry,
+    decoded,
+    entry_of,
+    identifier,
+    mapping,
+    objects,
+)
 from evaltap.schemas.data import JsonObject
 
 _IDS = ("trace_id", "span_id")
@@ -32,7 +38,7 @@ def rows_of_columns(document: Mapping[str, object]) -> list[object] | None:
     Logfire lists columns with their `values`; a data frame's `to_json` writes `{column: {index: value}}`, and
     with `orient="split"` the names beside the rows.
     """
-    columns = _listed(document.get("columns"))
+    columns = objects(document.get("columns"))
     values = [one["values"] for one in columns if isinstance(one.get("values"), list)]
     if columns and len(values) == len(columns):
         names = [str(one.get("name")) for one in columns]
@@ -71,14 +77,14 @@ def log_records(rows: list[Mapping[str, object]]) -> list[JsonObject]:
             "body": event["body"],
         }
         for row in rows
-        for event in _listed(row.get("span_events"))
+        for event in objects(row.get("span_events"))
         if "body" in event and isinstance(event.get("timestamp"), int)
     ]
 
 
 def _is_record(row: Mapping[str, object]) -> bool:
     """Return whether a row is only a log record in the form of a span."""
-    return bool(_listed(row.get("span_events"))) and {*mapping(row.get("attributes"))} <= {
+    return bool(objects(row.get("span_events"))) and {*mapping(row.get("attributes"))} <= {
         "event.name",
         "session.id",
     }
@@ -96,29 +102,26 @@ def of_rows(rows: list[Mapping[str, object]]) -> Iterator[Entry]:
         parent = row.get("parent_span_id") or row.get("parent_id")
         start = row.get("start_timestamp", row.get("start_time"))
         scope = row.get("otel_scope_name") or mapping(row.get("scope")).get("name")
-        yield (
+        yield entry_of(
             _resource(row),
             str(scope or ""),
-            {
-                "trace_id": identifier(row["trace_id"], 32),
-                "span_id": identifier(row["span_id"], 16),
-                "parent_id": identifier(parent, 16) if parent else "",
-                "name": row.get("span_name") or row.get("name") or "",
-                "start_time": start,
-                "end_time": row.get("end_timestamp") or row.get("end_time") or start,
-                "attributes": _decoded(row.get("attributes")),
-                "events": [
-                    _event(one) for one in _listed(row.get("otel_events", row.get("events")))
-                ],
-                "status": _status(row),
-            },
+            ids=(
+                identifier(row["trace_id"], 32),
+                identifier(row["span_id"], 16),
+                identifier(parent, 16) if parent else "",
+            ),
+            name=row.get("span_name") or row.get("name") or "",
+            times=(start, row.get("end_timestamp") or row.get("end_time") or start),
+            attributes=decoded(row.get("attributes")),
+            events=[_event(one) for one in objects(row.get("otel_events", row.get("events")))],
+            status=_status(row),
         )
 
 
 def _resource(row: Mapping[str, object]) -> JsonObject:
     stated = row.get("otel_resource_attributes") or mapping(row.get("resource")).get("attributes")
     known = {"service.name": row.get("service_name"), "service.version": row.get("service_version")}
-    return {**_decoded(stated), **{key: value for key, value in known.items() if value}}
+    return {**mapping(decoded(stated)), **{key: value for key, value in known.items() if value}}
 
 
 def _event(event: Mapping[str, object]) -> JsonObject:
@@ -135,17 +138,3 @@ def _status(row: Mapping[str, object]) -> JsonObject:
     message = row.get("otel_status_message") or stated.get("description") or stated.get("message")
     failed = code.upper().endswith("ERROR") or code == "2"
     return {"code": 2 if failed else 0, "message": message or ""}
-
-
-def _decoded(value: object) -> JsonObject:
-    """Return an object, which CSV downloads hold as JSON text; empty for anything else."""
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError):
-            return {}
-    return dict(mapping(value))
-
-
-def _listed(value: object) -> list[Mapping[str, object]]:
-    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []

@@ -137,10 +137,8 @@ def row_case(
     row = unwrapped({key: None if _is_nan(value) else value for key, value in row.items()})
     reader = _Reader(path, place)
     if _is_eval_case(row):
-        raise FormatError(
-            "is an eval case, which every command reads unchanged; expected a row of a data set",
-            path=path,
-            place=place,
+        raise reader.error(
+            "is an eval case, which every command reads unchanged; expected a row of a data set"
         )
     whole = columns.value("case", row)
     if whole is not None:
@@ -240,17 +238,13 @@ def _one_turn(
     if asked is None:
         names = [columns.given["input"]] if "input" in columns.given else FIELDS["input"]
         if empty := next((name for name in (*names, *FIELDS["messages"]) if name in row), None):
-            raise FormatError(
-                f"the column {empty} is empty here, and it is the input; fill it, or leave the row out",
-                path=reader.path,
-                place=reader.place,
+            raise reader.error(
+                f"the column {empty} is empty here, and it is the input; fill it, or leave the row out"
             )
         found = ", ".join(row) or "none"
-        raise FormatError(
+        raise reader.error(
             f"no column for the input; found the columns {found}; expected one of "
-            f"{', '.join(FIELDS['input'])}, or --map input={_inner_column(row) or 'COLUMN'}",
-            path=reader.path,
-            place=reader.place,
+            f"{', '.join(FIELDS['input'])}, or --map input={_inner_column(row) or 'COLUMN'}"
         )
     turn = reader.asked(asked)
     output, wanted = columns.value("output", row), columns.answer(row)
@@ -381,9 +375,10 @@ class _Reader:
 
     def wrong(self, what: str, found: Json, expected: str) -> FormatError:
         shown = found if found == "bytes" else describe(found)
-        return FormatError(
-            f"{what}: found {shown}; expected {expected}", path=self.path, place=self.place
-        )
+        return self.error(f"{what}: found {shown}; expected {expected}")
+
+    def error(self, text: str) -> FormatError:
+        return FormatError(text, path=self.path, place=self.place)
 
 
 def _is_nan(value: Json) -> bool:

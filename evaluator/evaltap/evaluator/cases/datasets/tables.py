@@ -8,6 +8,7 @@ downloaded.
 import csv
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
@@ -119,53 +120,33 @@ def _csv(path: Path) -> Iterator[Row]:
 
 
 def _parquet(path: Path) -> Iterator[Row]:
-    arrow = _pyarrow()
-
-    try:
-        with arrow.parquet.ParquetFile(path) as file:
-            yield from _batch_rows(file.iter_batches(batch_size=1000))
-    except _broken(arrow) as error:
-        raise FormatError(f"not a Parquet file: {error}", path=str(path)) from None
+    with _pyarrow(path) as arrow, arrow.parquet.ParquetFile(path) as file:
+        yield from _batch_rows(file.iter_batches(batch_size=1000))
 
 
 def row_group_starts(path: Path) -> list[int]:
     """Return the number of the first row of each row group of a Parquet file."""
-    arrow = _pyarrow()
-
-    try:
-        with arrow.parquet.ParquetFile(path) as file:
-            sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
-    except _broken(arrow) as error:
-        raise FormatError(f"not a Parquet file: {error}", path=str(path)) from None
+    with _pyarrow(path) as arrow, arrow.parquet.ParquetFile(path) as file:
+        sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
     return list(accumulate(sizes, initial=0))[:-1]
 
 
 def row_group(path: Path, number: int, first_row: int) -> Iterator[tuple[int, dict[str, Json]]]:
     """Yield the rows of one row group of a Parquet file, numbered starting at `first_row`."""
-    arrow = _pyarrow()
-
-    try:
-        with arrow.parquet.ParquetFile(path) as file:
-            batches = file.iter_batches(batch_size=1000, row_groups=[number])
-            rows = (row for _, row in _batch_rows(batches))
-            yield from enumerate(rows, start=first_row)
-    except _broken(arrow) as error:
-        raise FormatError(f"not a Parquet file: {error}", path=str(path)) from None
+    with _pyarrow(path) as arrow, arrow.parquet.ParquetFile(path) as file:
+        batches = file.iter_batches(batch_size=1000, row_groups=[number])
+        yield from enumerate((row for _, row in _batch_rows(batches)), start=first_row)
 
 
 def _arrow(path: Path) -> Iterator[Row]:
     """Read the streaming format, which `datasets` writes, or the file format."""
-    arrow = _pyarrow()
-    try:
-        with arrow.memory_map(str(path)) as source:
-            try:
-                batches: object = arrow.ipc.open_stream(source)
-            except arrow.ArrowInvalid:
-                reader = arrow.ipc.open_file(source)
-                batches = (reader.get_batch(i) for i in range(reader.num_record_batches))
-            yield from _batch_rows(batches)
-    except _broken(arrow) as error:
-        raise FormatError(f"not an Arrow file: {error}", path=str(path)) from None
+    with _pyarrow(path, "an Arrow") as arrow, arrow.memory_map(str(path)) as source:
+        try:
+            batches: object = arrow.ipc.open_stream(source)
+        except arrow.ArrowInvalid:
+            reader = arrow.ipc.open_file(source)
+            batches = (reader.get_batch(i) for i in range(reader.num_record_batches))
+        yield from _batch_rows(batches)
 
 
 _READERS: Final[Mapping[str, Callable[[Path], Iterator[Row]]]] = {
@@ -247,11 +228,6 @@ def _batch_rows(batches: Any) -> Iterator[Row]:
             number += 1
 
 
-def _broken(arrow: Any) -> tuple[type[Exception], ...]:
-    """Return the exceptions that reading a broken file may raise."""
-    return (arrow.ArrowException, OSError, SystemError, UnicodeDecodeError, OverflowError)
-
-
 def _object(row: Json, path: Path, place: str) -> dict[str, Json]:
     if not isinstance(row, dict):
         raise FormatError(
@@ -260,7 +236,9 @@ def _object(row: Json, path: Path, place: str) -> dict[str, Json]:
     return row
 
 
-def _pyarrow() -> Any:  # the module
+@contextmanager
+def _pyarrow(path: Path, kind: str = "a Parquet") -> Iterator[Any]:  # the module
+    """Yield the package that reads a file; raise FormatError if the file is broken."""
     try:
         import pyarrow.ipc
         import pyarrow.parquet
@@ -268,4 +246,13 @@ def _pyarrow() -> Any:  # the module
         raise ConfigurationError(
             "Parquet and Arrow files need the package pyarrow; install evaltap[datasets]"
         ) from error
-    return pyarrow
+    try:
+        yield pyarrow
+    except (
+        pyarrow.ArrowException,
+        OSError,
+        SystemError,
+        UnicodeDecodeError,
+        OverflowError,
+    ) as error:
+        raise FormatError(f"not {kind} file: {error}", path=str(path)) from None

@@ -23,7 +23,6 @@ class FieldChange:
     after: Json
 
     def data(self) -> dict[str, Json]:
-        """Return the change as JSON data."""
         return {"field": self.place, "before": self.before, "after": self.after}
 
 
@@ -52,7 +51,6 @@ class Difference:
         return bool(self.added or self.removed or self.changed or self.renamed)
 
     def data(self) -> dict[str, object]:
-        """Return the difference as JSON data."""
         return {
             "added": [_short(case) for case in self.added],
             "removed": [_short(case) for case in self.removed],

@@ -184,7 +184,6 @@ def _as_batch(ready: Sequence[DeadLetter]) -> SourceBatch:
 
 
 def letter_data(letter: DeadLetter) -> dict[str, object]:
-    """Return a dead letter as JSON data."""
     key, value = letter.key or b"", letter.value or b""
     return {
         "number": letter.number,

@@ -36,19 +36,13 @@ from evaltap.evaluator.store.database import LANDING_MEMORY, Store
 from evaltap.evaluator.store.queries import Appendable, Row
 from evaltap.schemas.wire.dead_letter import headers_json
 from evaltap.schemas.wire.feedback import Feedback
-from evaltap.schemas.wire.record import (
-    Manifest,
-    RecordError,
-    in_recording,
-    parse_seq,
-)
+from evaltap.schemas.wire.record import Manifest, RecordError, in_recording, parse_seq
 
 LARGEST_DEAD_LETTER = 8 << 20
 """Bytes of a broken record that are stored: a few kilobytes may unpack to hundreds of megabytes."""
 
 
 def manifest_row(manifest: Manifest) -> ManifestRow:
-    """Return the row of a manifest."""
     return ManifestRow(
         manifest.producer_id,
         manifest.highest_seq,
@@ -59,7 +53,6 @@ def manifest_row(manifest: Manifest) -> ManifestRow:
 
 
 def feedback_row(feedback: Feedback, source: SourceRecord) -> FeedbackRow:
-    """Return the row of a feedback."""
     return FeedbackRow(
         feedback.app_name,
         in_recording(feedback.eval_set_id, feedback.eval_id, feedback.recording),

@@ -93,13 +93,12 @@ class Fetcher(Protocol):
 
 
 class PythonFetcher:
-    """A fetcher with a client of kafka-python, which its owner closes."""
+    """A `Fetcher` with a client of kafka-python, which its owner closes."""
 
     def __init__(self, consumer: Any) -> None:
         self._consumer = consumer
 
     def start(self, positions: Mapping[Partition, int], paused: Collection[Partition]) -> None:
-        """See `Fetcher`."""
         self._consumer.assign([TopicPartition(*partition) for partition in positions])
         for partition, offset in positions.items():
             self._consumer.seek(TopicPartition(*partition), offset)
@@ -116,12 +115,10 @@ class PythonFetcher:
         }
 
     def position(self, partition: Partition) -> int | None:
-        """See `Fetcher`."""
         found: int | None = self._consumer.position(TopicPartition(*partition), timeout_ms=0)
         return found
 
     def pause(self, paused: Collection[Partition]) -> None:
-        """See `Fetcher`."""
         self._consumer.resume(*self._consumer.paused())
         self._consumer.pause(*(TopicPartition(*partition) for partition in paused))
 

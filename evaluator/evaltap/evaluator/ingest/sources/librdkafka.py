@@ -19,11 +19,7 @@ from evaltap.evaluator.ingest.sources.base import Partition, SourceRecord
 from evaltap.evaluator.ingest.topics.clients import COMMITTED, is_transient
 from evaltap.schemas.data import JsonObject
 from evaltap.schemas.errors import ConfigurationError
-from evaltap.schemas.log.kafka_settings import (
-    ENVIRONMENT_PREFIX,
-    kafka_settings,
-    settings_blamed,
-)
+from evaltap.schemas.log.kafka_settings import ENVIRONMENT_PREFIX, kafka_settings, settings_blamed
 from evaltap.schemas.log.location import KafkaLocation
 from evaltap.schemas.wire.record import WireRecord
 
@@ -117,7 +113,7 @@ def librdkafka_settings(location: KafkaLocation) -> JsonObject:
 
 
 class LibrdkafkaFetcher:
-    """A fetcher with a consumer of confluent-kafka.
+    """A `Fetcher` with a consumer of confluent-kafka.
 
     Raises ConfigurationError for `settings` that librdkafka rejects.
     """
@@ -134,7 +130,6 @@ class LibrdkafkaFetcher:
         """Held while the consumer is used: it must not be closed meanwhile."""
 
     def start(self, positions: Mapping[Partition, int], paused: Collection[Partition]) -> None:
-        """See `Fetcher`."""
         with self._in_use:
             if self._closing.is_set():
                 return
@@ -148,7 +143,6 @@ class LibrdkafkaFetcher:
     def fetch(
         self, timeout_ms: int, max_records: int
     ) -> Mapping[Partition, Sequence[SourceRecord]]:
-        """See `Fetcher`."""
         until = time.monotonic() + timeout_ms / 1000
         found: dict[Partition, list[SourceRecord]] = {}
         with self._in_use:
@@ -194,11 +188,9 @@ class LibrdkafkaFetcher:
                 return
 
     def position(self, partition: Partition) -> int | None:
-        """See `Fetcher`."""
         return self._positions.get(partition)
 
     def pause(self, paused: Collection[Partition]) -> None:
-        """See `Fetcher`."""
         wanted, before = frozenset(paused), self._paused
         with self._in_use:
             if not self._closing.is_set():
@@ -207,7 +199,6 @@ class LibrdkafkaFetcher:
                 self._paused = wanted
 
     def close(self) -> None:
-        """See `Fetcher`."""
         self._closing.set()
         with self._in_use:
             self._consumer.close()

@@ -59,7 +59,6 @@ class LogPosition:
         return f"{line}\n  GAP {self.gap}" if self.gap else line
 
     def data(self) -> dict[str, object]:
-        """Return the position as JSON data."""
         return {
             "topic": self.partition.topic,
             "partition": self.partition.number,

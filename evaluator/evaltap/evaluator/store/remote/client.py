@@ -31,10 +31,11 @@ from evaltap.evaluator.store.remote.messages import (
     Request,
     Rows,
     Run,
+    can_serve,
     packed,
+    socket_path,
     unpacked,
 )
-from evaltap.evaluator.store.remote.place import can_serve, socket_path
 from evaltap.schemas.errors import InputError
 
 _ROWS_AT_ONCE: Final = 5_000
@@ -188,11 +189,9 @@ class RemoteReader(StoreReader):
         return answer.names, found
 
     def rows(self, query: str, parameters: Parameters = None) -> RowList:
-        """Return all rows of a query."""
         return self._all(query, parameters)[1]
 
     def records(self, query: str, parameters: Parameters = None) -> list[Record]:
-        """Return all rows of a query as dicts by column name."""
         names, rows = self._all(query, parameters)
         return [dict(zip(names, row, strict=True)) for row in rows]
 

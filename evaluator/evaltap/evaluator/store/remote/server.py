@@ -26,10 +26,11 @@ from evaltap.evaluator.store.remote.messages import (
     Request,
     Rows,
     Run,
+    can_serve,
     packed,
+    socket_path,
     unpacked,
 )
-from evaltap.evaluator.store.remote.place import can_serve, socket_path
 from evaltap.schemas.errors import EvaltapError
 
 MOST_READERS: Final = 4

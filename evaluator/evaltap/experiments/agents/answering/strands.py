@@ -51,7 +51,6 @@ class AnsweringHooks(HookProvider):
     """Has the tools of an agent ask; an agent keeps its hooks, and without answers its tools run."""
 
     def register_hooks(self, registry: HookRegistry, **kwargs: object) -> None:
-        """Register the callbacks."""
         registry.add_callback(BeforeToolCallEvent, self.before_tool_call)
         registry.add_callback(BeforeModelCallEvent, self.before_model_call)
 

@@ -2,25 +2,57 @@
 
 A process owns its spool by a lock on a file next to it. A spool whose lock is free belongs to an
 ended process; the process that finds it sends the rest. Nothing here talks to a broker.
+
+Windows has no `flock`. Without it a spool in use looks like one whose process has ended, so each process
+sends only its own spools, and abandoned ones stay: `evaltap consume --log FILE` lands these local logs.
 """
 
 import os
 import sqlite3
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from evaltap.recorder.delivery.spool.lock import has_locks, try_lock
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.log.folders import LOCATION_FILE, spool_path, topic_path
 from evaltap.schemas.log.local import LocalLog, file_identity, is_damage, open_log, quarantine
+from evaltap.schemas.log.location import KafkaLocation
 from evaltap.schemas.wire.record import WireRecord
+
+try:
+    import fcntl
+except ImportError:
+    fcntl = None  # type: ignore[assignment]  # Windows
 
 CURSOR = "kafka"
 WINDOW_RECORDS = 500
 WINDOW_BYTES = 8 << 20
 MAX_PROBES = 100_000
 """Records probed one by one after a damaged page: a broken inner page hides a few thousand."""
+
+
+def has_locks() -> bool:
+    """Return whether the system supports file locks."""
+    return fcntl is not None
+
+
+def try_lock(file: IO[bytes], *, shared: bool = False) -> bool:
+    """Lock an open file until it is closed; return False when someone else holds the lock.
+
+    Without file locks an exclusive lock is always granted, and a `shared` one, which probes for an
+    owner, never.
+    """
+    if fcntl is None:
+        return not shared
+    try:
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 class Spool:
@@ -219,3 +251,69 @@ def _written_at(path: Path) -> float:
         return path.stat().st_mtime
     except OSError:
         return 0.0  # another process has just sent and deleted it
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolState:
+    """One spool; `records` are not yet acknowledged, or were permanently refused."""
+
+    path: Path
+    records: int
+    owned: bool
+    is_rejected: bool
+    trouble: str = ""
+
+
+def spool_states(folder: Path) -> Sequence[SpoolState]:
+    """Return the spools in a folder, and the logs of refused records."""
+    paths = [*folder.glob("*.log.db"), *folder.glob("*.rejected")] if folder.is_dir() else []
+    return [_state(path) for path in sorted(paths)]
+
+
+def damaged_spools(folder: Path) -> Sequence[Path]:
+    """Return the damaged spools that were quarantined in a folder."""
+    found = folder.glob("*.bad-*") if folder.is_dir() else ()
+    return sorted(path for path in found if not path.name.endswith(("-wal", "-shm", ".lock")))
+
+
+def other_folders(location: KafkaLocation) -> Sequence[tuple[Path, str]]:
+    """Return other spool folders for the same topic name, written for differently named brokers.
+
+    Each comes with the log it was written for, empty if unknown: before there was a folder per
+    cluster.
+    """
+    topic, own = topic_path(location), spool_path(location)
+    folders = [path.parent for path in topic.glob("*/" + LOCATION_FILE) if path.parent != own]
+    return [(topic, ""), *((folder, _written_for(folder)) for folder in sorted(folders))]
+
+
+def _written_for(folder: Path) -> str:
+    try:
+        return (folder / LOCATION_FILE).read_text("utf-8", "replace").strip()
+    except OSError:
+        return ""
+
+
+def _state(path: Path) -> SpoolState:
+    is_rejected = path.name.endswith(".rejected")
+    owned = _is_owned(path)
+    try:
+        with closing(open_log(path, mode="read")) as log:
+            first = log.cursor(CURSOR)
+            ((records,),) = log.connection.execute(
+                'SELECT count(*) FROM records WHERE "offset" >= ?', (first,)
+            ).fetchall()
+    except (InputError, sqlite3.Error) as error:
+        return SpoolState(path, 0, owned, is_rejected, str(error))
+    return SpoolState(path, records, owned, is_rejected)
+
+
+def _is_owned(path: Path) -> bool:
+    """Return whether a living process holds the spool."""
+    try:
+        with lock_path(path).open("rb") as lock:
+            return not try_lock(lock, shared=True)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True

@@ -11,8 +11,6 @@ _WORDS = lists("addresses")
 Address = tuple[int, int, str]
 
 _ENTITIES = ("&#64;", "&#x40;", "&commat;")
-
-
 _SPELT = ("dot", "[@]", "(@)", "at]", "at)", "at}", "at>", "_at_")
 
 

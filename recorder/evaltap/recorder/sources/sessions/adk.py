@@ -7,15 +7,8 @@ from collections.abc import Iterator, Mapping
 
 from evaltap.recorder.conventions.adk import unwrap_result
 from evaltap.recorder.observation import Failure
-from evaltap.recorder.sources.sessions.messages import (
-    Call,
-    Conversation,
-    Message,
-    objects,
-    text_of,
-    word,
-)
-from evaltap.recorder.telemetry.flat_spans import mapping
+from evaltap.recorder.sources.sessions.messages import Call, Conversation, Message, text_of, word
+from evaltap.recorder.telemetry.flat_spans import mapping, objects
 from evaltap.recorder.tokens import Tokens, tokens
 from evaltap.schemas.data import JsonObject
 
@@ -23,7 +16,6 @@ NAME = "google-adk"
 
 
 def conversations(document: object) -> list[Conversation] | None:
-    """Return the session, or those of an eval's result; None for other documents."""
     whole = mapping(document)
     results = objects(_get(whole, "eval_case_results"))
     if results:
@@ -42,11 +34,11 @@ def _session(whole: Mapping[str, object]) -> Conversation | None:
     )
     if not authored or not (events or _get(whole, "app_name")):
         return None
-    app, session, state = _get(whole, "app_name"), whole.get("id"), whole.get("state")
+    state = whole.get("state")
     return Conversation(
         framework=NAME,
-        session_id=word(session),
-        agent_name=word(app),
+        session_id=word(whole.get("id")),
+        agent_name=word(_get(whole, "app_name")),
         messages=[message for event in events for message in _messages(event)],
         state=state if isinstance(state, dict) else {},
     )

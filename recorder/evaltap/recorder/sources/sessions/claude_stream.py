@@ -13,11 +13,11 @@ from evaltap.recorder.sources.sessions.messages import (
     Call,
     Conversation,
     Message,
-    objects,
     text_of,
     time_of,
+    usd,
 )
-from evaltap.recorder.telemetry.flat_spans import mapping
+from evaltap.recorder.telemetry.flat_spans import mapping, objects
 from evaltap.recorder.tokens import of_anthropic
 from evaltap.schemas.data import JsonObject
 
@@ -25,7 +25,6 @@ NAME = "claude-code"
 
 
 def conversations(document: object) -> list[Conversation] | None:
-    """Return the session; None for other documents."""
     held = mapping(document)
     lines = objects(document) or objects(held.get("messages", held.get("loglines")))
     told, ends = ([*filter(one, lines)] for one in (_is_message, _is_end))
@@ -92,14 +91,13 @@ def _messages(line: JsonObject) -> Iterator[Message]:
 
 
 def _end(line: JsonObject, model: str | None) -> Message:
-    cost = line.get("total_cost_usd")
     words = text_of(line.get("result")) or text_of([{"text": str(e)} for e in _errors(line)])
     failed = line.get("is_error") is True
     return Message(
         role="assistant",
         model=model,
         tokens=of_anthropic(line.get("usage")),
-        cost_usd=float(cost) if isinstance(cost, int | float) and 0 <= cost < 1e9 else None,
+        cost_usd=usd(line.get("total_cost_usd")),
         failure=Failure(str(line.get("subtype")), words) if failed else None,
     )
 

@@ -14,12 +14,11 @@ from evaltap.recorder.sources.sessions.messages import (
     Call,
     Conversation,
     Message,
-    objects,
     text_of,
     time_of,
     value_of,
 )
-from evaltap.recorder.telemetry.flat_spans import mapping
+from evaltap.recorder.telemetry.flat_spans import mapping, objects
 from evaltap.recorder.tokens import Tokens, tokens
 from evaltap.schemas.data import JsonObject
 
@@ -47,7 +46,6 @@ _REQUEST = "## My request for Codex:"
 
 
 def conversations(document: object) -> list[Conversation] | None:
-    """Return the session of a rollout or of an event stream; None for other documents."""
     # Programs that call Codex collect the lines in an object.
     lines = objects(document) or objects(mapping(document).get("events"))
     kinds = {line.get("type") for line in lines if isinstance(line.get("type"), str)}

@@ -11,12 +11,12 @@ from evaltap.recorder.sources.sessions.messages import (
     Call,
     Conversation,
     Message,
-    objects,
     text_of,
     time_of,
     value_of,
     word,
 )
+from evaltap.recorder.telemetry.flat_spans import objects
 from evaltap.recorder.tokens import tokens
 from evaltap.schemas.data import JsonObject
 
@@ -24,7 +24,6 @@ NAME = "copilot-cli"
 
 
 def conversations(document: object) -> list[Conversation] | None:
-    """Return the session; None for other documents."""
     events = [one for one in objects(document) if isinstance(one.get("data"), dict)]
     kinds = {one.get("type") for one in events if isinstance(one.get("type"), str)}
     if not kinds & {"session.start", "user.message", "assistant.message"}:
@@ -88,8 +87,7 @@ def _result(data: JsonObject, now: int) -> Message:
     failure = None
     if data.get("success") is False:
         about = error if isinstance(error, dict) else {"message": error}
-        code = about.get("code")
-        failure = Failure(word(code), text_of(about.get("message")))
+        failure = Failure(word(about.get("code")), text_of(about.get("message")))
     return Message(
         role="tool",
         time_ns=now,

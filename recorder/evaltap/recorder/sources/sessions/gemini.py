@@ -14,13 +14,12 @@ from evaltap.recorder.sources.sessions.messages import (
     Conversation,
     Message,
     Role,
-    objects,
     text_of,
     time_of,
     value_of,
     word,
 )
-from evaltap.recorder.telemetry.flat_spans import mapping
+from evaltap.recorder.telemetry.flat_spans import mapping, objects
 from evaltap.recorder.tokens import tokens
 from evaltap.schemas.data import JsonObject
 
@@ -37,7 +36,6 @@ _CANCELLED = "Request cancelled."
 
 
 def conversations(document: object) -> list[Conversation] | None:
-    """Return the session; None for other documents."""
     if isinstance(document, dict) and {"sessionId", "messages"} <= document.keys():
         records = objects(document["messages"])
         session = document
@@ -53,13 +51,12 @@ def conversations(document: object) -> list[Conversation] | None:
         one.get("type") in ("user", "gemini") for one in records
     ):
         return None
-    given = session.get("sessionId")
     if session.get("kind") == "subagent":
         records = []  # its questions are the main agent's
     return [
         Conversation(
             framework=NAME,
-            session_id=word(given),
+            session_id=word(session.get("sessionId")),
             agent_name=NAME,
             messages=[message for one in records for message in _messages(one)],
         )
@@ -98,7 +95,9 @@ def _messages(record: JsonObject) -> Iterator[Message]:
             role="assistant",
             text=text or (None if made else text),
             time_ns=now,
-            calls=tuple(Call(one["name"], one.get("args"), _id(one)) for one in made),
+            calls=tuple(
+                Call(one["name"], one.get("args"), word(one.get("id")) or "") for one in made
+            ),
             model=word(record.get("model")),
             tokens=tokens(used.get("input"), used.get("output"), used.get("cached")),
         )
@@ -111,10 +110,6 @@ def _is_left_out(record: JsonObject, text: str | None) -> bool:
     if text is None:
         return any("functionResponse" in one for one in objects(record.get("content")))
     return text.lstrip().startswith((*CONTEXT, *_COMMANDS))
-
-
-def _id(call: JsonObject) -> str:
-    return call["id"] if isinstance(call.get("id"), str) else ""
 
 
 def _outcome(call: JsonObject, now: int) -> Message:
@@ -134,7 +129,7 @@ def _outcome(call: JsonObject, now: int) -> Message:
     return Message(
         role="tool",
         time_ns=max(now, time_of(call.get("timestamp"))),
-        call_id=_id(call),
+        call_id=word(call.get("id")) or "",
         name=call["name"],
         result=value,
         failure=failure,

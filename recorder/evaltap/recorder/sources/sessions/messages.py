@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, Literal
 
-from evaltap.recorder.assembly.case import case_of
+from evaltap.recorder.assembly.case import case_of, installed_version
 from evaltap.recorder.observation import (
     ContextMessage,
     Failure,
@@ -28,7 +28,7 @@ from evaltap.recorder.observation import (
 )
 from evaltap.recorder.tokens import Tokens
 from evaltap.schemas.chat.evidence import decode
-from evaltap.schemas.data import CaseData, JsonObject
+from evaltap.schemas.data import CaseData
 
 _NOTHING: Final = Tokens(None, None)
 Role = Literal["system", "user", "assistant", "tool"]
@@ -82,9 +82,7 @@ class Conversation:
     failure: Failure | None = None
 
 
-def cases_of(
-    conversation: Conversation, *, name: str, recorder_version: str | None = None
-) -> Iterator[CaseData]:
+def cases_of(conversation: Conversation, *, name: str) -> Iterator[CaseData]:
     """Yield an eval case for each turn; `name` identifies a conversation without a session id."""
     timed = any(message.time_ns for message in conversation.messages)
     turns = _turns(conversation.messages)
@@ -92,7 +90,7 @@ def cases_of(
         run_id = f"{conversation.session_id or name}-{number}"
         last = number == len(turns)
         events = _events(conversation, run_id, before, messages, last=last)
-        case = case_of(events, recorder_version=recorder_version)
+        case = case_of(events, recorder_version=installed_version())
         if conversation.session_id is None:
             case["evalId"] = name
         if not timed:
@@ -141,11 +139,6 @@ def value_of(content: object) -> object:
     if isinstance(content, str) and content.lstrip()[:1] not in ("{", "["):
         return content
     return decode(content).value
-
-
-def objects(value: object) -> list[JsonObject]:
-    """Return the objects of a list; empty for anything else."""
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
 def _turns(messages: Sequence[Message]) -> list[tuple[list[Message], list[Message]]]:

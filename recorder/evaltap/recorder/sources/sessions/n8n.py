@@ -14,12 +14,11 @@ from evaltap.recorder.sources.sessions.messages import (
     Call,
     Conversation,
     Message,
-    objects,
     text_of,
     value_of,
     word,
 )
-from evaltap.recorder.telemetry.flat_spans import mapping
+from evaltap.recorder.telemetry.flat_spans import mapping, objects
 from evaltap.recorder.tokens import tokens
 from evaltap.schemas.data import JsonObject
 
@@ -30,7 +29,6 @@ _TOOL, _MODEL = "ai_tool", "ai_languageModel"
 
 
 def conversations(document: object) -> list[Conversation] | None:
-    """Return the executions; None for other documents."""
     if _is_flat(document):
         document = {"data": document}
     if isinstance(document, dict) and "data" in document and "id" not in document:
@@ -185,11 +183,10 @@ def _call(name: str, given: JsonObject | None) -> Call:
     """Return a call; tools other than nodes have their arguments in `query`."""
     if given is None:
         return Call(name)
-    call_id = given.get("toolCallId")
     rest = {key: value for key, value in given.items() if key != "toolCallId"}
     if set(rest) == {"query"} and isinstance(rest["query"], dict):
         rest = rest["query"]
-    return Call(name, rest, word(call_id) or "")
+    return Call(name, rest, word(given.get("toolCallId")) or "")
 
 
 def _sole(item: JsonObject) -> object:

@@ -13,14 +13,13 @@ from evaltap.recorder.sources.sessions.messages import (
     Call,
     Conversation,
     Message,
-    objects,
     text_of,
     time_of,
     usd,
     value_of,
     word,
 )
-from evaltap.recorder.telemetry.flat_spans import mapping
+from evaltap.recorder.telemetry.flat_spans import mapping, objects
 from evaltap.recorder.tokens import tokens
 from evaltap.schemas.data import JsonObject
 
@@ -39,7 +38,6 @@ _IDS = ("id", "instance_id")
 
 
 def conversations(document: object) -> list[Conversation] | None:
-    """Return the conversation, or those of a benchmark's lines; None for other documents."""
     if isinstance(document, list) and document:
         found = [_conversation(one) if "history" in mapping(one) else None for one in document]
         if None not in found:

@@ -16,16 +16,9 @@ from evaltap.recorder.conventions.messages import read_request, read_response
 from evaltap.recorder.conventions.reading import failure_of_answer
 from evaltap.recorder.observation import Failure
 from evaltap.recorder.sources.sessions.gemini import CONTEXT
-from evaltap.recorder.sources.sessions.messages import (
-    Call,
-    Conversation,
-    Message,
-    objects,
-    value_of,
-    word,
-)
+from evaltap.recorder.sources.sessions.messages import Call, Conversation, Message, value_of, word
 from evaltap.recorder.telemetry.cloudwatch_export import records_in
-from evaltap.recorder.telemetry.flat_spans import mapping
+from evaltap.recorder.telemetry.flat_spans import mapping, objects
 from evaltap.recorder.tokens import Tokens, tokens
 from evaltap.schemas.chat import messages as said
 from evaltap.schemas.chat.shapes import HOSTED_CALLS, read_messages, steps

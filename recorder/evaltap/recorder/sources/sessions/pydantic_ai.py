@@ -13,14 +13,13 @@ from evaltap.recorder.sources.sessions.messages import (
     Call,
     Conversation,
     Message,
-    objects,
     text_of,
     time_of,
     usd,
     value_of,
     word,
 )
-from evaltap.recorder.telemetry.flat_spans import mapping
+from evaltap.recorder.telemetry.flat_spans import mapping, objects
 from evaltap.recorder.tokens import Tokens, tokens
 from evaltap.recorder.traces.stated_texts import as_text
 from evaltap.schemas.data import JsonObject
@@ -31,7 +30,6 @@ _RETURNS: Final = ("tool-return", "builtin-tool-return")
 
 
 def conversations(document: object) -> list[Conversation] | None:
-    """Return the conversation of a history, also one below `messages`; None for other documents."""
     listed = mapping(document).get("messages", document)
     messages = objects(listed)
     if not isinstance(listed, list) or not listed or len(messages) != len(listed):

@@ -12,13 +12,13 @@ from evaltap.recorder.sources.sessions.messages import (
     Call,
     Conversation,
     Message,
-    objects,
     text_of,
     time_of,
+    usd,
     value_of,
     word,
 )
-from evaltap.recorder.telemetry.flat_spans import mapping
+from evaltap.recorder.telemetry.flat_spans import mapping, objects
 from evaltap.recorder.tokens import tokens
 from evaltap.schemas.data import JsonObject
 
@@ -27,11 +27,8 @@ _ENDED = ("agent_stop", "user_stop")
 
 
 def conversations(document: object) -> list[Conversation] | None:
-    """Return the simulations; None for other documents."""
     whole = mapping(document)
-    found = objects(whole.get("simulations")) or [
-        one for one in (document,) if isinstance(one, dict)
-    ]
+    found = objects(whole.get("simulations")) or objects([document])
     alone = "simulations" not in whole
     if not found or not all(_is_simulation(one, alone=alone) for one in found):
         return None
@@ -45,7 +42,6 @@ def _is_simulation(one: JsonObject, *, alone: bool) -> bool:
 
 
 def _conversation(simulation: JsonObject) -> Conversation:
-    given = simulation.get("id")
     stated = {key: simulation.get(key) for key in ("task_id", "trial")}
     reward = simulation.get("reward_info")
     if isinstance(reward, dict):
@@ -60,7 +56,7 @@ def _conversation(simulation: JsonObject) -> Conversation:
         del messages[-1]  # the user's word that ends the simulation
     return Conversation(
         framework=NAME,
-        session_id=word(given),
+        session_id=word(simulation.get("id")),
         messages=messages,
         state={key: value for key, value in stated.items() if value is not None},
         status=status,
@@ -77,11 +73,10 @@ def _messages(given: JsonObject) -> Iterator[Message]:
             yield from _messages(one)
     elif role == "tool" and given.get("requestor", "assistant") == "assistant":
         failure = Failure(None, text) if given.get("error") else None
-        call_id = given.get("id")
         yield Message(
             role="tool",
             time_ns=now,
-            call_id=word(call_id) or "",
+            call_id=word(given.get("id")) or "",
             result=value_of(text),
             failure=failure,
         )
@@ -90,8 +85,7 @@ def _messages(given: JsonObject) -> Iterator[Message]:
     elif role == "system":
         yield Message(role="system", text=text, time_ns=now)
     elif role == "assistant":
-        used, cost = given.get("usage"), given.get("cost")
-        used = used if isinstance(used, dict) else {}
+        used = mapping(given.get("usage"))
         model = mapping(given.get("raw_data")).get("model")
         yield Message(
             role="assistant",
@@ -100,7 +94,7 @@ def _messages(given: JsonObject) -> Iterator[Message]:
             calls=tuple(map(_call, _named(given.get("tool_calls")))),
             model=word(model),
             tokens=tokens(used.get("prompt_tokens"), used.get("completion_tokens")),
-            cost_usd=float(cost) if isinstance(cost, int | float) else None,
+            cost_usd=usd(given.get("cost")),
         )
 
 
