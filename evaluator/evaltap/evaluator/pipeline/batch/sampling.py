@@ -175,9 +175,10 @@ class ScoreSampling:
             before = known.get(((*key, name), revision, metric.digest))
             draws = _Draws(key[2], name, before.unit if before and before.probability else "")
             decision = self._decide(of, draws, of_turns, place)
+            is_new = True
             if before is not None and before.probability >= decision.probability:
-                decision = before
-            if decision is not before or (before.outdated and before.decision != _SCORE):
+                decision, is_new = before, before.outdated and before.decision != _SCORE
+            if is_new:
                 is_scored = before is not None and before.decision == _SCORE
                 if decision.decision == _SCORE and decision.rule is not None and not is_scored:
                     self._budgets.take(decision.rule, (key, name))
