@@ -47,9 +47,7 @@ from evaltap.schemas.formats.model import Json
 
 _FIRST_PAUSE: Final = 1.0
 
-
 _LONGEST_PAUSE: Final = 60.0
-
 
 _TOO_MANY: Final = 429
 

@@ -228,7 +228,6 @@ class WholeRun:
 
 Observation = RunEvent | WholeRun
 
-
 UNSEEN: object = object()
 """Sentinel for a result or arguments that were not seen."""
 

@@ -19,7 +19,6 @@ FAILED_RUNS: Final = frozenset({"error", "incomplete"})
 _ERROR_TEXT: Final = 300
 _ABSENT_EVIDENCE: Final = frozenset({"missing", "redacted", "truncated"})
 
-
 EARLIER_TURNS: Final = "earlierTurns"
 """The entry in `capture` of the first recorded turn after turns of its session that were not recorded."""
 

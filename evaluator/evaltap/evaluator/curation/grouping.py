@@ -189,7 +189,6 @@ MOST_COMPARED: Final = 20_000
 LEAST_COMPARED: Final = 500
 """The minimum number of compared turns per block, however many blocks there are."""
 
-
 BATCH: Final = 20_000
 """The number of turns that are read at once."""
 

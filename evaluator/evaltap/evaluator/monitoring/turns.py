@@ -117,7 +117,6 @@ SELECT metric_name, metric_digest FROM turn_scores WHERE scored_at > $scored_at
 UNION SELECT metric_name, metric_digest FROM sampling_decisions WHERE decided_at > $decided_at
 """
 
-
 MOST_VALUES: Final = 20
 LEAST_SHARE: Final = 0.02
 OTHER: Final = "other"

@@ -56,7 +56,6 @@ KEYS: Final = (
 )
 """Keys by scope, in this order."""
 
-
 STATIC: Final = Path(__file__).parent / "static"
 SCRIPTS: Final = ("htmx.min.js", "hx-csp.min.js", "live.js", "keys.js", "page.js")
 THEMES: Final = ("system", "light", "dark")

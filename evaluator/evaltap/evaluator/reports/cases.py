@@ -15,7 +15,6 @@ from evaltap.schemas.text import counted
 NARROW = 80
 """Width of the table without a terminal."""
 
-
 FIRST_WORDS, TOOLS = "first words", "tools"
 _THUMBS = {"up": "+", "down": "-", "mixed": "+-"}
 

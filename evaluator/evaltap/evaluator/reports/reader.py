@@ -428,7 +428,6 @@ GROUP BY ALL
 """
 """The status of each case, as `case_status` and `_judged` find it; the first column sorts."""
 
-
 CellKey: TypeAlias = tuple[str, str, str, str]
 """The key of a case, and the name of a metric."""
 Row = TypeVar("Row")

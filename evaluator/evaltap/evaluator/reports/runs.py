@@ -14,12 +14,9 @@ from evaltap.schemas.text import utc_text
 
 _ALWAYS = ("cases", "passed", "failed")
 
-
 _WIDE = 110
 
-
 _LEAST_SOURCE = 6
-
 
 _COUNTS = ("cases", "passed", "failed", "crashed", "not_evaluated", "errors")
 

@@ -399,7 +399,6 @@ FROM rubric_votes v JOIN (SELECT unnest($keys::STRUCT(app VARCHAR, set VARCHAR, 
 ORDER BY ALL
 """
 
-
 _SCORES: Final = """
 SELECT run_id, app_name, eval_set_id, eval_id, revision, metric_name, status, score, turn_count,
        CASE WHEN status <> 'passed' THEN reason END AS reason

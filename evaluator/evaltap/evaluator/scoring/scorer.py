@@ -133,7 +133,6 @@ DEFAULT_SERVICES: Final = Services(
 )
 """Shared by all scorers, so that judges reuse connections."""
 
-
 OnUnknownMetric = Literal["error", "skip"]
 KnownScores = Mapping[int, Sequence[TurnScore | None]]
 OnBrokenMetric = Literal["error", "fail"]

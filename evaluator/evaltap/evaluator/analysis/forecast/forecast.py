@@ -25,7 +25,6 @@ from evaltap.evaluator.analysis.stats.rate import Interval
 
 Key: TypeAlias = tuple[str | int, ...]
 
-
 LEAST_FAITHFUL: Final = 0.5
 """With a smaller share of faithful turns, there is no estimate."""
 FORKED_SESSIONS: Final = 3

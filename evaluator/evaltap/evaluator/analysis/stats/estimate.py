@@ -33,7 +33,6 @@ from evaltap.evaluator.analysis.stats.rate import Interval, Rate, Unit
 MOST_STRATA: Final = 8
 """With more distinct inclusion probabilities (due to rate limits), they are rounded to powers of 2."""
 
-
 _ROUNDING: Final = 1e-9
 
 

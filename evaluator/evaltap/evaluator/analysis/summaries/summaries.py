@@ -73,7 +73,6 @@ def key_of_case(app_name: str, eval_set_id: str, eval_id: str) -> str:
 CASE_KEY: Final = key_of_case("app_name", "eval_set_id", "eval_id")
 """The `case_key` of a row that names a case."""
 
-
 _KEYS: Final = "app_name, eval_set_id, eval_id"
 _UNITS: Final = ("turns", "scores", "latency", "tools", "left_out")
 _TURNS_AT_ONCE: Final = 200_000

@@ -447,7 +447,6 @@ FROM (
 GROUP BY app_name, eval_set_id, eval_id
 """
 
-
 _BITS: Final = 1 << 27
 _PROBES: Final = 4
 

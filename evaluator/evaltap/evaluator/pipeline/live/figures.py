@@ -32,7 +32,6 @@ BUCKETS: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 """Seconds."""
 log = logging.getLogger(__name__)
 
-
 NO_EVIDENCE: Final[Mapping[str, float]] = {}
 
 

@@ -229,11 +229,9 @@ _TABLES_OF_SESSIONS = (
     "SELECT table_name FROM duckdb_columns() WHERE column_name = 'eval_id' AND NOT internal"
 )
 
-
 _DEAD_LETTERS = """
 SELECT rowid, record_headers, record_key, record_value, detail FROM dead_letters
 """
-
 
 _NAMES_ONE = """
 (trace_id IN (SELECT trace_id FROM turns WHERE eval_id IN $sessions)

@@ -210,7 +210,6 @@ class FenceWatcher:
 
 _ANNOUNCED: Final = re.compile(r"between fences marked (\w+)\.")
 
-
 SHOWN_FLIPS = 10
 
 

@@ -35,7 +35,6 @@ from evaltap.schemas.formats.model import Json
 FORMAT: Final = "evaltap.baseline/1"
 _TRIAL: Final = "baseline"
 
-
 _NEEDED: Final = ("runId", "evalId", "metricName")
 _STATUSES: Final = (*VERDICTS, *WITHOUT_VERDICT)
 

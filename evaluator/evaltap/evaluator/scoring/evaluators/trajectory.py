@@ -34,7 +34,6 @@ from evaltap.schemas.text import counted
 
 _MATCHED: Final = ("name", "arguments")
 
-
 Factory = Callable[[EvalMetric], AgainstReferences]
 
 

@@ -12,7 +12,6 @@ Address = tuple[int, int, str]
 
 _ENTITIES = ("&#64;", "&#x40;", "&commat;")
 
-
 _SPELT = ("dot", "[@]", "(@)", "at]", "at)", "at}", "at>", "_at_")
 
 

@@ -184,7 +184,6 @@ def _is_joined(word: str) -> bool:
 
 _MOST_WORDS = 8
 
-
 _FOREIGN_ASCII = tuple(one for one in _FOREIGN if one.isascii())
 _FOREIGN_JOINED = words("names.foreign_joined")
 _FOREIGN_OTHER = tuple(folded(one) for one in _FOREIGN if not one.isascii())
