@@ -15,13 +15,7 @@ from evaltap.evaluator.scoring.judges.endpoint import judge_settings
 from evaltap.evaluator.scoring.judges.settings import judge_models_of
 from evaltap.evaluator.store.database import Store
 from evaltap.experiments.running import Finished
-from evaltap.experiments.tasks.base import (
-    Task,
-    TaskCases,
-    TaskOptions,
-    find_task,
-    make_cases,
-)
+from evaltap.experiments.tasks.base import Task, TaskCases, TaskOptions, find_task, make_cases
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.formats.metric import EvalMetric
 from evaltap.schemas.text import counted

@@ -17,13 +17,7 @@ from evaltap.experiments.plan import CaseSet, Plan, read_case, refuse
 from evaltap.experiments.process import AgentEnd
 from evaltap.experiments.pseudonyms import Inventions, restoring
 from evaltap.experiments.tool_calls import MockChoice
-from evaltap.experiments.worker import (
-    UnitEnd,
-    Worker,
-    WorkerSettings,
-    record_crash,
-    recorder_of,
-)
+from evaltap.experiments.worker import UnitEnd, Worker, WorkerSettings, record_crash, recorder_of
 from evaltap.recorder import MemorySink, Recorder
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.formats.case import CaseData

@@ -10,12 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from evaltap.evaluator.analysis.stats.estimate import estimate_items, mean_of_cases
-from evaltap.evaluator.analysis.stats.rate import (
-    Rate,
-    pass_at_k,
-    pass_hat_k,
-    pass_hat_k_unbiased,
-)
+from evaltap.evaluator.analysis.stats.rate import Rate, pass_at_k, pass_hat_k, pass_hat_k_unbiased
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.experiments.mocks.drift import totals
 from evaltap.experiments.units import NAMED, UNJUDGED, UnitRow, named, read_units, verdicts_of

@@ -34,14 +34,7 @@ from evaltap.experiments.mocks.catalogue import catalogue
 from evaltap.experiments.mocks.policy import MockPolicy
 from evaltap.experiments.outcome import Outcome, read_outcome
 from evaltap.experiments.partners import User
-from evaltap.experiments.plan import (
-    CaseSet,
-    Plan,
-    changed_parts,
-    configuration,
-    new_id,
-    refuse,
-)
+from evaltap.experiments.plan import CaseSet, Plan, changed_parts, configuration, new_id, refuse
 from evaltap.experiments.process import AgentEnd, AgentProcess
 from evaltap.experiments.tool_calls import MockChoice
 from evaltap.experiments.worker import WorkerSettings, config_for

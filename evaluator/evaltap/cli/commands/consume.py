@@ -24,12 +24,7 @@ from evaltap.cli.logs import open_source, report_start_position, report_telemetr
 from evaltap.cli.messages import print_json, say
 from evaltap.cli.options.score import ConsumeOptions, LiveEngineOptions
 from evaltap.cli.progress import progress
-from evaltap.cli.scoring import (
-    case_scorer,
-    judge_session,
-    read_references,
-    report_joined,
-)
+from evaltap.cli.scoring import case_scorer, judge_session, read_references, report_joined
 from evaltap.cli.settings import named_in_hints
 from evaltap.cli.signals import stopped_by_signals
 from evaltap.cli.stores import open_store

@@ -4,13 +4,7 @@ import shlex
 import sys
 from dataclasses import replace
 
-from evaltap.cli.experimenting import (
-    ProgressLines,
-    quiet_engine,
-    request_of,
-    scorer_of,
-    starter_of,
-)
+from evaltap.cli.experimenting import ProgressLines, quiet_engine, request_of, scorer_of, starter_of
 from evaltap.cli.messages import print_json, say
 from evaltap.cli.options.run import ReplayOptions
 from evaltap.cli.scoring import judge_session

@@ -42,13 +42,7 @@ from evaltap.evaluator.page.request import (
     problem,
     problem_of,
 )
-from evaltap.evaluator.page.routes import (
-    ACTIONS,
-    NAVIGATION,
-    PAGES,
-    ActionRoute,
-    PageRoute,
-)
+from evaltap.evaluator.page.routes import ACTIONS, NAVIGATION, PAGES, ActionRoute, PageRoute
 from evaltap.evaluator.page.security.access import Access, Person, Session
 from evaltap.evaluator.page.security.guard import Guard
 from evaltap.evaluator.page.security.login import (

@@ -8,10 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from evaltap.evaluator.cases.identity import case_identity
-from evaltap.evaluator.reports.compare.gating import (
-    GatedCase,
-    pass_rate,
-)
+from evaltap.evaluator.reports.compare.gating import GatedCase, pass_rate
 from evaltap.evaluator.reports.compare.model import Comparison, comparison_data
 from evaltap.evaluator.reports.console import console, shorten
 from evaltap.evaluator.scoring.gates.gate import Gate, GateResult

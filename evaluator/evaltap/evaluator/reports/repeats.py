@@ -12,12 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from evaltap.evaluator.analysis.stats.estimate import mean_of_cases
-from evaltap.evaluator.analysis.stats.rate import (
-    Rate,
-    pass_at_k,
-    pass_hat_k,
-    pass_hat_k_unbiased,
-)
+from evaltap.evaluator.analysis.stats.rate import Rate, pass_at_k, pass_hat_k, pass_hat_k_unbiased
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.evaluator.reports.scope import score_scope
 from evaltap.evaluator.store.database import sql

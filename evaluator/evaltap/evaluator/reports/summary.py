@@ -18,12 +18,7 @@ from evaltap.evaluator.reports.exit_status import (
 from evaltap.evaluator.reports.scope import score_scope
 from evaltap.evaluator.reports.traffic import read_traffic
 from evaltap.evaluator.reports.wording import RubricReason, readable, with_rubrics
-from evaltap.evaluator.store.queries import (
-    Row,
-    Rows,
-    Scratch,
-    StoreReader,
-)
+from evaltap.evaluator.store.queries import Row, Rows, Scratch, StoreReader
 from evaltap.schemas.text import counted
 
 WORST_CASES = 10

@@ -6,13 +6,7 @@ from typing import Any
 
 from pydantic_ai import Agent
 from pydantic_ai.capabilities import ReinjectSystemPrompt
-from pydantic_ai.messages import (
-    ModelMessage,
-    ModelRequest,
-    ModelResponse,
-    TextPart,
-    UserPromptPart,
-)
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
 
 from evaltap.experiments.agents.answering import pydantic_ai as answering
 from evaltap.experiments.agents.base import (

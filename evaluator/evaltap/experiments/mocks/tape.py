@@ -14,12 +14,7 @@ from evaltap.evaluator.scoring.criteria.content.json_value import JsonCheck, com
 from evaltap.experiments.mocks.declared import DeclaredMock
 from evaltap.experiments.mocks.invent import Inventor
 from evaltap.experiments.mocks.policy import MockPolicy
-from evaltap.experiments.mocks.recorded import (
-    RecordedCall,
-    Recording,
-    arguments_of,
-    failure_of,
-)
+from evaltap.experiments.mocks.recorded import RecordedCall, Recording, arguments_of, failure_of
 from evaltap.recorder.answering import RUN, ToolMiss
 from evaltap.schemas.errors import EvaltapError
 from evaltap.schemas.formats.metric import JsonCriterion

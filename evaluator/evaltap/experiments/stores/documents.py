@@ -14,12 +14,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from evaltap.experiments.stores.databases import database_at, is_database
 from evaltap.experiments.stores.eval_sets import EvalSetStore, EvalSetStoring
-from evaltap.experiments.stores.locator import (
-    EVAL_SET_FILES,
-    METRICS_FILES,
-    RESULT_FILES,
-    Locator,
-)
+from evaltap.experiments.stores.locator import EVAL_SET_FILES, METRICS_FILES, RESULT_FILES, Locator
 from evaltap.experiments.stores.metrics import MetricStore, MetricStoring
 from evaltap.experiments.stores.results import ResultStore, ResultStoring
 from evaltap.experiments.stores.tables import EvalSetTables, MetricTables, ResultTables, Tables

@@ -6,11 +6,7 @@ identifies the kind of span; content is in Logfire's own attributes, not in GenA
 
 from collections.abc import Mapping, Sequence
 
-from evaltap.recorder.conventions.messages import (
-    events_as_messages,
-    read_request,
-    read_response,
-)
+from evaltap.recorder.conventions.messages import events_as_messages, read_request, read_response
 from evaltap.recorder.conventions.reading import Kind, Reading, first_text, first_whole, text
 from evaltap.recorder.observation import Failure
 from evaltap.recorder.telemetry.spans import LogRecord, Span

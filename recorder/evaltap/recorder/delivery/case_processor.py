@@ -13,13 +13,7 @@ from evaltap.recorder.privacy.policy import withhold_content
 from evaltap.recorder.privacy.redactor import Redactor
 from evaltap.schemas.data import CaseData, JsonObject
 from evaltap.schemas.wire.feedback import Feedback
-from evaltap.schemas.wire.record import (
-    Reason,
-    RecordError,
-    WireRecord,
-    encode_case,
-    recording_name,
-)
+from evaltap.schemas.wire.record import Reason, RecordError, WireRecord, encode_case, recording_name
 
 _SHRINKING = (16_384, 4_096, 1_024, 256)
 """Field limits in bytes, tried in turn when a case as a whole is too large."""

@@ -15,13 +15,7 @@ from evaltap.recorder.delivery import lifecycle
 from evaltap.recorder.delivery.case_ids import CaseIds
 from evaltap.recorder.delivery.case_processor import CaseProcessor
 from evaltap.recorder.delivery.counters import Counters, LiveCounters
-from evaltap.recorder.delivery.event_queue import (
-    PATIENT_CLOSES,
-    Close,
-    Deadline,
-    EventQueue,
-    Flush,
-)
+from evaltap.recorder.delivery.event_queue import PATIENT_CLOSES, Close, Deadline, EventQueue, Flush
 from evaltap.recorder.delivery.redaction_key import configured_redactor
 from evaltap.recorder.delivery.retrying_writer import RetryingWriter
 from evaltap.recorder.delivery.sinks.base import Sink

@@ -34,11 +34,7 @@ from evaltap.recorder.privacy.structures import (
 )
 from evaltap.recorder.privacy.text.calm import calm_keys, is_calm
 from evaltap.recorder.privacy.text.numbers import card_in, is_card_number, phone_in
-from evaltap.recorder.privacy.text.secret_names import (
-    Name,
-    is_postcode,
-    kind_of_name,
-)
+from evaltap.recorder.privacy.text.secret_names import Name, is_postcode, kind_of_name
 from evaltap.recorder.privacy.text.value_kinds import is_message, is_token
 from evaltap.recorder.privacy.text.values import says_other
 from evaltap.schemas.data import JsonObject

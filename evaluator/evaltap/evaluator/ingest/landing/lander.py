@@ -36,12 +36,7 @@ from evaltap.evaluator.store.database import LANDING_MEMORY, Store
 from evaltap.evaluator.store.queries import Appendable, Row
 from evaltap.schemas.wire.dead_letter import headers_json
 from evaltap.schemas.wire.feedback import Feedback
-from evaltap.schemas.wire.record import (
-    Manifest,
-    RecordError,
-    in_recording,
-    parse_seq,
-)
+from evaltap.schemas.wire.record import Manifest, RecordError, in_recording, parse_seq
 
 LARGEST_DEAD_LETTER = 8 << 20
 """Bytes of a broken record that are stored: a few kilobytes may unpack to hundreds of megabytes."""

@@ -19,11 +19,7 @@ from evaltap.evaluator.ingest.sources.base import Partition, SourceRecord
 from evaltap.evaluator.ingest.topics.clients import COMMITTED, is_transient
 from evaltap.schemas.data import JsonObject
 from evaltap.schemas.errors import ConfigurationError
-from evaltap.schemas.log.kafka_settings import (
-    ENVIRONMENT_PREFIX,
-    kafka_settings,
-    settings_blamed,
-)
+from evaltap.schemas.log.kafka_settings import ENVIRONMENT_PREFIX, kafka_settings, settings_blamed
 from evaltap.schemas.log.location import KafkaLocation
 from evaltap.schemas.wire.record import WireRecord
 

@@ -4,11 +4,7 @@ from collections.abc import Sequence
 
 from kafka.errors import KafkaError, MessageSizeTooLargeError, RecordListTooLargeError
 
-from evaltap.evaluator.ingest.topics.clients import (
-    ACK_SECONDS,
-    CONNECT_SECONDS,
-    MAX_REQUEST_BYTES,
-)
+from evaltap.evaluator.ingest.topics.clients import ACK_SECONDS, CONNECT_SECONDS, MAX_REQUEST_BYTES
 from evaltap.evaluator.ingest.topics.errors import TopicsUnavailableError
 from evaltap.schemas.log.kafka_clients import Answer, Producer, kafka_producer
 from evaltap.schemas.log.location import KafkaLocation

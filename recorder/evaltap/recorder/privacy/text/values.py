@@ -4,12 +4,7 @@ import re
 
 from evaltap.recorder.privacy.findings import Span
 from evaltap.recorder.privacy.lexicon import patterns
-from evaltap.recorder.privacy.text.secret_names import (
-    EXACT,
-    Name,
-    is_about_secret,
-    kind_of_name,
-)
+from evaltap.recorder.privacy.text.secret_names import EXACT, Name, is_about_secret, kind_of_name
 from evaltap.recorder.privacy.text.value_kinds import (
     is_code,
     is_expression,

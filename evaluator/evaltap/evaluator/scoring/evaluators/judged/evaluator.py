@@ -46,11 +46,7 @@ from evaltap.evaluator.scoring.contract.turn_evaluator import (
 )
 from evaltap.evaluator.scoring.contract.validation import require
 from evaltap.evaluator.scoring.evaluators.judged.answers import Verdict
-from evaltap.evaluator.scoring.evaluators.judged.operators import (
-    Operators,
-    TurnAggregator,
-    digests,
-)
+from evaltap.evaluator.scoring.evaluators.judged.operators import Operators, TurnAggregator, digests
 from evaltap.evaluator.scoring.evaluators.judged.panel import (
     PREPARATORY,
     Juror,

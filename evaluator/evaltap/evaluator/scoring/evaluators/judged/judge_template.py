@@ -16,11 +16,7 @@ from evaltap.evaluator.scoring.evaluators.judged.evaluator import (
     Question,
     TurnView,
 )
-from evaltap.evaluator.scoring.evaluators.judged.operators import (
-    Operators,
-    ScorerOptions,
-    digests,
-)
+from evaltap.evaluator.scoring.evaluators.judged.operators import Operators, ScorerOptions, digests
 from evaltap.evaluator.scoring.evaluators.judged.template_sources import Source, compile_source
 from evaltap.schemas.formats.metric import EvalMetric
 from evaltap.schemas.formats.metric import JudgeTemplate as Template
