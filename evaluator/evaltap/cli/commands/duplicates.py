@@ -4,8 +4,6 @@ import json
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from rich import box
-from rich.table import Table
 from rich.text import Text
 
 from evaltap.cli.options.set import DuplicatesOptions
@@ -23,7 +21,7 @@ from evaltap.evaluator.curation.grouping import (
 )
 from evaltap.evaluator.curation.recipe import Recipe
 from evaltap.evaluator.reports.cases import NARROW
-from evaltap.evaluator.reports.console import console
+from evaltap.evaluator.reports.console import console, plain_table
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.text import counted
@@ -80,7 +78,7 @@ def _print(groups: Sequence[TurnGroup], figures: dict[str, Any]) -> None:
         rows.append((f"{group.turns:,}", words, medoid.block.tool_path, outcome, case))
     out = console()
     width = out.width if out.is_terminal else NARROW
-    table = Table(box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
+    table = plain_table(1)
     cells = zip(COLUMNS, *rows, strict=True)
     widths = {name: max(map(len, (name, *column))) for name, *column in cells}
     widths["tools"] = min(widths["tools"], TOOLS)

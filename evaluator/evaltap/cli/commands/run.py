@@ -177,12 +177,11 @@ def _line_of(metric: MetricOutcome) -> str:
     rate, lacking = metric.rate, metric.not_evaluated
     if rate is None:
         return f"{metric.metric}: not evaluated"
-    low, high = rate.interval
     more = [f"pass^{k} {one.value:.1%}" for k, one in list(metric.pass_hat.items())[-1:] if k > 1]
     more += [f"{counted(lacking, 'run')} not evaluated"] if lacking else []
     return (
         f"{metric.metric}: {rate.value:.1%} passed ({metric.passed} of {counted(rate.n, 'run')}, 95 %:"
-        f" {low:.1%} to {high:.1%}){''.join(f', {one}' for one in more)}"
+        f" {rate.interval:.1%}){''.join(f', {one}' for one in more)}"
     )
 
 

@@ -6,14 +6,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from itertools import chain, count
 
-from rich import box
-from rich.table import Table
 from rich.text import Text
 
 from evaltap.cli.messages import print_json
 from evaltap.cli.options.inspect import SqlOptions
 from evaltap.evaluator.reports.cases import NARROW
-from evaltap.evaluator.reports.console import console
+from evaltap.evaluator.reports.console import console, plain_table
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.evaluator.store.queries import Rows
 from evaltap.evaluator.store.remote.client import selected
@@ -75,7 +73,7 @@ def _print_rows(names: Sequence[str], chunks: Iterator[Rows], limit: int) -> Non
         for line in _upright(names, cells):
             out.print(Text(line), soft_wrap=True)
     else:
-        table = Table(box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
+        table = plain_table(1)
         for place, name in enumerate(names):
             numbers = all(isinstance(row[place], int | float | None) for row in shown)
             table.add_column(visible(name), justify="right" if numbers else "left")

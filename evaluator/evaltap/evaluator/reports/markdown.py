@@ -112,7 +112,7 @@ def _metric_row(row: MetricCounts, *, crashed: bool) -> tuple[str, ...]:
         escape(row.metric_name),
         *(f"{count:,}" for count in counts),
         "" if rate is None else f"{rate.value:.1%}",
-        "" if rate is None else f"{rate.interval.low:.0%} to {rate.interval.high:.0%}",
+        "" if rate is None else f"{rate.interval:.0%}",
         "" if row.mean_score is None else f"{row.mean_score:.3f}",
     )
 

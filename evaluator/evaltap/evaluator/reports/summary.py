@@ -8,6 +8,7 @@ from evaltap.evaluator.analysis.estimates.rates import SliceRate
 from evaltap.evaluator.analysis.filters.listing import repeated_ids
 from evaltap.evaluator.analysis.stats.estimate import Cell, Profile, estimate, estimate_items
 from evaltap.evaluator.analysis.stats.rate import Rate
+from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.reports.exit_status import (
     BELOW_THE_BAR,
     INCOMPLETE,
@@ -160,6 +161,11 @@ class CaseRow:
     app_name: str = ""
     name: str = ""
     """The name for `evaltap show`: the eval id, preceded by its eval set if several cases have that id."""
+
+    @property
+    def key(self) -> CaseKey:
+        """The key of the case in the store."""
+        return self.app_name, self.eval_set_id, self.eval_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,14 +377,12 @@ def _named(store: StoreReader, cases: Sequence[CaseRow]) -> list[CaseRow]:
 
 def _with_readable_reasons(store: StoreReader, cases: Sequence[CaseRow]) -> tuple[CaseRow, ...]:
     """Return the cases with readable reasons: shortened comparisons, and rubrics by their ids."""
-    verdicts: dict[tuple[str, str, str, str], list[RubricReason]] = {}
-    keys = [(one.app_name, one.eval_set_id, one.eval_id, one.metric_name) for one in cases]
-    for app, eval_set, eval_id, name, turn, sample, rubric, score, reason in store.rows(
-        _RUBRICS,
-        {"keys": [dict(zip(("app", "set", "id", "metric"), key, strict=True)) for key in keys]},
-    ):
+    verdicts: dict[tuple[str, ...], list[RubricReason]] = {}
+    keys = [(*one.key, one.metric_name) for one in cases]
+    asked = [dict(zip(("app", "set", "id", "metric"), key, strict=True)) for key in keys]
+    for *key, turn, sample, rubric, score, reason in store.rows(_RUBRICS, {"keys": asked}):
         one = RubricReason((turn, sample), rubric, score, reason)
-        verdicts.setdefault((app, eval_set, eval_id, name), []).append(one)
+        verdicts.setdefault(tuple(key), []).append(one)
     return tuple(
         replace(one, reason=with_rubrics(readable(one.reason), verdicts.get(key, ())))
         for key, one in zip(keys, cases, strict=True)

@@ -15,6 +15,9 @@ class Interval(NamedTuple):
     low: float
     high: float
 
+    def __format__(self, spec: str) -> str:
+        return f"{self.low:{spec}} to {self.high:{spec}}"
+
 
 Unit: TypeAlias = Literal["turns", "sessions", "cases", "trials", "labels", "items", "attempts"]
 

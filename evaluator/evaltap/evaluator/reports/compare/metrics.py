@@ -435,9 +435,9 @@ def _worse(
     limits = {"cost": rules.max_cost_ratio, "latency": rules.max_latency_ratio}
     for use in usage:
         limit = limits[use.name]
-        low, high = use.ratio.interval
-        if limit is not None and low > limit:
-            yield f"{use.name}: {use.ratio.value:.2f} times base ({low:.2f} to {high:.2f}), at most {limit:g}"
+        ratio = use.ratio
+        if limit is not None and ratio.interval.low > limit:
+            yield f"{use.name}: {ratio.value:.2f} times base ({ratio.interval:.2f}), at most {limit:g}"
 
 
 def _minimum(metric: MetricChange, rules: Rules, *, below: bool) -> Iterator[str]:
@@ -445,7 +445,7 @@ def _minimum(metric: MetricChange, rules: Rules, *, below: bool) -> Iterator[str
     if wanted is None or metric.graded or rate is None:
         return
     low, high = rate.interval
-    found = f"{metric.metric}: {rate.value:.1%} pass (95 %: {low:.1%} to {high:.1%})"
+    found = f"{metric.metric}: {rate.value:.1%} pass (95 %: {rate.interval:.1%})"
     if below and high < wanted:
         yield f"{found}, below the required {wanted:.1%}"
     elif not below and low < wanted <= high:

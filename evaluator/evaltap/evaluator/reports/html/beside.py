@@ -16,7 +16,7 @@ from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.text import cut
 from evaltap.evaluator.cases.turn import ToolCall, Turn
 from evaltap.evaluator.reports.diff_lines import SIGNS, Argument, Differing, DiffLine, lines_of
-from evaltap.evaluator.reports.evidence import compared_calls, made_calls
+from evaltap.evaluator.reports.evidence import compared_calls, error_text, made_calls
 from evaltap.evaluator.reports.model import Call, Limits
 from evaltap.evaluator.reports.reader import landed_data
 from evaltap.evaluator.reports.scope import these_cases
@@ -277,7 +277,8 @@ def _of_run(run: _Run, place: int, fate: Sequence[TurnFate]) -> _Column:
     if turn is not None:
         found.calls = [call or {} for call in turn.tools]
     elif asked is not None:
-        found.calls = [{**_call(one)} for one in asked.get("calls") or ()]
+        made = asked.get("calls") or ()
+        found.calls = [{"name": one["tool"], "arguments": one["arguments"]} for one in made]
     if asked is not None and found.calls is not None:
         _mark_fork(found, found.calls, asked)
     return found
@@ -295,10 +296,6 @@ def _mark_fork(found: _Column, calls: list[ToolCall], asked: Mapping[str, Any]) 
     found.fork = places[0] if places else len(calls)
     if not places:
         calls.append({"name": fork.tool, "arguments": fork.arguments})
-
-
-def _call(one: Mapping[str, Any]) -> ToolCall:
-    return {"name": one["tool"], "arguments": one["arguments"]}
 
 
 # -- rows ------------------------------------------------------------------------------------------
@@ -430,5 +427,4 @@ def _note(column: _Column, *, is_recorded: bool) -> str:
 
 def _error(column: _Column) -> str:
     telemetry = {} if column.turn is None else column.turn.data.get("telemetry") or {}
-    error = telemetry.get("error") or {}
-    return ": ".join(filter(None, (error.get("type"), error.get("message"))))
+    return error_text(telemetry.get("error") or {})
