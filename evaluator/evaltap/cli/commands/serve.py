@@ -124,11 +124,7 @@ def _stores(options: ServeOptions) -> tuple[str, Stores]:
 
 
 def _evaluator(
-    options: ServeOptions,
-    app_name: str,
-    tested: RecordedAgent,
-    stores: Stores,
-    closing: ExitStack,
+    options: ServeOptions, app_name: str, tested: RecordedAgent, stores: Stores, closing: ExitStack
 ) -> AgentEvaluator:
     expected, user = options.expected_agent, options.user_agent
     return AgentEvaluator(

@@ -177,11 +177,7 @@ def _source(store: StoreReader, run_id: str | None) -> Source:
 
 
 def _scores(
-    store: StoreReader,
-    run_id: str | None,
-    digests: Sequence[str],
-    *,
-    within: Scratch | None = None,
+    store: StoreReader, run_id: str | None, digests: Sequence[str], *, within: Scratch | None = None
 ) -> AbstractContextManager[Scratch]:
     """Return a table with the scores of all cases, or of some."""
     scope, parameters = score_scope(store, run_id, digests)

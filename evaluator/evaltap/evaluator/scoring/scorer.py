@@ -84,10 +84,7 @@ def no_answers(failures: RunFailures) -> list[TurnScore | None]:
 
 
 def crashed(
-    found: Outcome,
-    failures: RunFailures,
-    turns: Sequence[TurnScore | None],
-    score: float | None,
+    found: Outcome, failures: RunFailures, turns: Sequence[TurnScore | None], score: float | None
 ) -> Outcome:
     """Return the outcome of a metric for a case with failed runs; `turns` is empty without rows."""
     rows = tuple(

@@ -42,10 +42,7 @@ def forecast(turns: Iterable[ReplayedTurn], options: Options | None = None) -> F
     failing, passing = newly(rows)
     if options.chosen_by_outcome:
         return Forecast(
-            options.margin,
-            newly_failing=failing,
-            newly_passing=passing,
-            chosen_by_outcome=True,
+            options.margin, newly_failing=failing, newly_passing=passing, chosen_by_outcome=True
         )
     old = estimate_items((one.session, 1 / one.weight, float(bool(one.old))) for one in rows)
     if old is None:

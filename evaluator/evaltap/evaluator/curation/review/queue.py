@@ -200,7 +200,7 @@ def _item(row: Row, turns: Sequence[tuple[str, str]]) -> Item | None:
     return Item(
         name, queue, app, eval_set_id, eval_id, invocation_id, reason, state, verdict,
         tuple(reviewers), needed, waiting, tuple(orjson.loads(text) for _, text in turns[:at]),
-        orjson.loads(turns[at][1]), correction or "", orjson.loads(after) if after else None,
+        orjson.loads(turns[at][1]), correction or "", orjson.loads(after) if after else None
     )  # fmt: skip
 
 
@@ -454,7 +454,7 @@ def import_decisions(store: StoreWriter, file: Path, reviewer: str) -> int:
         if action not in DECIDED:
             raise FormatError(
                 f"action is {action!r}; expected item_id and action, one of {', '.join(DECIDED)}",
-                path=str(file), place=place,
+                path=str(file), place=place
             )  # fmt: skip
         one = item(store, str(row.get("item_id")))
         after = None

@@ -309,12 +309,7 @@ class Lander:
             self._recent.add(landed, self._landed_seq, known.header if begins else None)
         return True
 
-    def _commit(
-        self,
-        rows: _Rows,
-        batch: SourceBatch,
-        instead_of: Sequence[DeadLetterId],
-    ) -> None:
+    def _commit(self, rows: _Rows, batch: SourceBatch, instead_of: Sequence[DeadLetterId]) -> None:
         first_seq = self._landed_seq - len(rows.turns) + 1
         try:
             now = self._store.now()

@@ -423,10 +423,7 @@ def _experiment_page(
 
 
 def _session_page(
-    reader: StoreReader,
-    request: PageRequest,
-    experiment: Experiment,
-    lines: Sequence[SessionLine],
+    reader: StoreReader, request: PageRequest, experiment: Experiment, lines: Sequence[SessionLine]
 ) -> SessionPage | None:
     found = next(sessions_beside(reader, experiment.experiment_id, [request["case"]]), None)
     if found is None:

@@ -120,8 +120,7 @@ def read(reader: StoreReader, request: PageRequest) -> Overview:
     rows = traffic.turn_buckets(reader, span, app)
     scores = traffic.newest_versions(traffic.score_buckets(reader, span, app))
     newest = request.past.get(
-        ("newest estimates", span.name or span, app),
-        lambda: newest_estimates(reader, span, app),
+        ("newest estimates", span.name or span, app), lambda: newest_estimates(reader, span, app)
     )
     earlier = traffic.score_buckets(reader, span.before, app, by_bucket=False)
     before = traffic.rates(traffic.newest_versions(earlier), newest)

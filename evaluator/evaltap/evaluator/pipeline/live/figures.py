@@ -175,10 +175,7 @@ def _counts(store: StoreReader) -> list[Family]:
 def _traffic(store: StoreReader) -> list[Family]:
     landed = Family("evaltap_turns_landed_total", "counter", "Turns landed, as recorded.", ("app",))
     cost = Family(
-        "evaltap_turn_cost_usd_total",
-        "counter",
-        "Estimated cost of the traffic.",
-        ("app", "model"),
+        "evaltap_turn_cost_usd_total", "counter", "Estimated cost of the traffic.", ("app", "model")
     )
     latency = Family(
         "evaltap_turn_latency_seconds",

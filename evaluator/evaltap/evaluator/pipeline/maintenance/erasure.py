@@ -251,12 +251,7 @@ def _session_tables(store: Store) -> list[str]:
     return [name for (name,) in rows]
 
 
-def _delete(
-    store: Store,
-    tables: Collection[str],
-    subject: Subject,
-    letters: list[int],
-) -> None:
+def _delete(store: Store, tables: Collection[str], subject: Subject, letters: list[int]) -> None:
     sessions = list(subject.sessions | subject.names)
     summaries = Summaries(store)
     with store.transaction():

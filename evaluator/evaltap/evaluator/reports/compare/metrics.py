@@ -140,7 +140,7 @@ def _passed(metric: PairedMetric, decides: bool, rules: Rules) -> MetricChange:
         nothing = Totals(None, 0)
         return MetricChange(
             metric.name, False, decides, nothing, nothing, math.nan, Interval(-1.0, 1.0), None, None, None,
-            undecided=("no case has a verdict on both sides",),
+            undecided=("no case has a verdict on both sides",)
         )  # fmt: skip
     before, now = (mean_rate(list(trials)) for trials in zip(*pairs, strict=True))
     drop = difference(before, now)
@@ -192,7 +192,7 @@ def _graded(metric: PairedMetric, decides: bool, rules: Rules) -> MetricChange:
     return MetricChange(
         metric.name, True, decides, base_totals, head_totals, drop.value, drop.interval, p_value,
         p_improvement, None,
-        undecided=tuple(undecided),
+        undecided=tuple(undecided)
     )  # fmt: skip
 
 
@@ -257,10 +257,7 @@ def _missing(base: Mapping[CaseKey, Counts], head: Mapping[CaseKey, Counts]) -> 
 
 
 def _with_cases(
-    change: MetricChange,
-    pairs: Sequence[PairedMetric],
-    names: Mapping[CaseKey, str],
-    rules: Rules,
+    change: MetricChange, pairs: Sequence[PairedMetric], names: Mapping[CaseKey, str], rules: Rules
 ) -> MetricChange:
     if change.graded:
         return change

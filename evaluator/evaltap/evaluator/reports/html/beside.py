@@ -270,9 +270,7 @@ def _of_run(run: _Run, place: int, fate: Sequence[TurnFate]) -> _Column:
     turn = Turn(run.turns[place]) if place < len(run.turns) else None
     asked = run.answers[place] if place < len(run.answers) else None
     found = _Column(
-        turn,
-        fate=fate[place] if place < len(fate) else None,
-        verdicts=run.verdicts.get(place, {}),
+        turn, fate=fate[place] if place < len(fate) else None, verdicts=run.verdicts.get(place, {})
     )
     if turn is not None:
         found.calls = [call or {} for call in turn.tools]

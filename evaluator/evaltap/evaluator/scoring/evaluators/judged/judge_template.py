@@ -42,10 +42,7 @@ class JudgeTemplate(Judged):
     version = f"1.{VERSION}"
 
     def __init__(
-        self,
-        metric: EvalMetric,
-        operators: Operators | None = None,
-        **own: Unpack[JudgedOperators],
+        self, metric: EvalMetric, operators: Operators | None = None, **own: Unpack[JudgedOperators]
     ) -> None:
         judge = require(metric, lambda given: given.llm_judge, "llmJudge")
         template = require(metric, lambda _: judge.template, "llmJudge.template")
