@@ -8,7 +8,7 @@ of its cell, and never decides.  docs/explanation/replay.md has the formulas and
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, TypeAlias
 
@@ -33,6 +33,7 @@ SPOKEN_FOR: Final = 0.2
 """Nothing speaks for a tool with so many forked sessions that have more than this share of the traffic, if
 less than the last share of its sessions are faithful."""
 NO_TOOL: Final = "(no tool)"
+_FAITHFUL: Final = (True, False)
 
 
 def forecast(turns: Iterable[ReplayedTurn], options: Options | None = None) -> Forecast:
@@ -52,8 +53,8 @@ def forecast(turns: Iterable[ReplayedTurn], options: Options | None = None) -> F
         bounds = Interval(-old.rate.value, 1 - old.rate.value)
         nothing = Unsupported(1.0, ())
         return Forecast(options.margin, old.rate, unsupported=nothing, difference_bounds=bounds)
-    share = replay.figure(_is_faithful).rate
-    low, high = replay.figure(_has_passed), replay.figure(_may_pass)
+    share = replay.figure(_FAITHFUL).rate
+    low, high = replay.figure((True,)), replay.figure((True, None))
     unsupported = _unsupported(rows, share.value)
     found = Forecast(
         options.margin,
@@ -71,7 +72,7 @@ def forecast(turns: Iterable[ReplayedTurn], options: Options | None = None) -> F
         newly_passing=passing,
         most_forks=_most_forks(rows),
     )
-    if not any(_is_faithful(run.verdict) for run in replay.runs):
+    if not any(run.verdict in _FAITHFUL for run in replay.runs):
         return found
     new = replay.faithful_figure()
     found = replace(found, new=new.rate, difference=new.difference)
@@ -86,7 +87,7 @@ def faithful_share(turns: Iterable[ReplayedTurn]) -> Figure | None:
     The `new` verdict of a faithful run is True.  None: nothing was replayed.
     """
     replay = _Replay(_sorted(turns))
-    return replay.figure(_is_faithful) if replay.runs else None
+    return replay.figure(_FAITHFUL) if replay.runs else None
 
 
 def newly(turns: Sequence[ReplayedTurn]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -111,18 +112,6 @@ def newly(turns: Sequence[ReplayedTurn]) -> tuple[tuple[str, ...], tuple[str, ..
 
 def _sorted(turns: Iterable[ReplayedTurn]) -> Sequence[ReplayedTurn]:
     return sorted(turns, key=lambda one: one.session)
-
-
-def _is_faithful(verdict: bool | None) -> bool:
-    return verdict is not None
-
-
-def _has_passed(verdict: bool | None) -> bool:
-    return verdict is True
-
-
-def _may_pass(verdict: bool | None) -> bool:
-    return verdict is not False
 
 
 class _Run(NamedTuple):
@@ -160,9 +149,11 @@ class _Replay:
             for row, cell, group in zip(rows, cells, groups, strict=True)
         ]
 
-    def figure(self, passes: Callable[[bool | None], bool]) -> Figure:
-        """Return the figure from all runs, faithful or not."""
-        return calculate(self._turns, [run.item(passed=passes(run.verdict)) for run in self.runs])
+    def figure(self, verdicts: Collection[bool | None]) -> Figure:
+        """Return the figure from all runs, faithful or not, of which those with these verdicts pass."""
+        return calculate(
+            self._turns, [run.item(passed=run.verdict in verdicts) for run in self.runs]
+        )
 
     def estimate(self, *, deterministic: bool) -> Estimated:
         """Return what the faithful runs say about all recorded turns."""
@@ -255,8 +246,6 @@ def _most_forks(rows: Sequence[ReplayedTurn]) -> str | None:
 
 ENOUGH_SESSIONS: Final = 10
 """The number of sessions with a new verdict that a cell needs."""
-
-"""What turns have in common, the most important first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,8 @@ class GatedCase(NamedTuple):
 
 def gated_side(gate: Gate, cases: Sequence[GatedCase], name: str) -> Side:
     """Return the verdicts of the dimensions and of the metrics on some cases."""
-    digests = _digests(gate)
+    digests = {one.metric.metric_name: one.digest for one in run_metrics(gate.scorer)}
+    digests |= dimension_digests(gate)
     rows: list[ScoreRow] = []
     made: defaultdict[CaseKey, dict[str, CaseData]] = defaultdict(dict)
     recordings: defaultdict[CaseKey, list[Recording]] = defaultdict(list)
@@ -112,12 +113,6 @@ def pass_rate(cases: Sequence[GatedCase]) -> Rate | None:
 def _only(side: Side, names: Collection[str]) -> Side:
     metrics = {key: metric for key, metric in side.metrics.items() if key[0] in names}
     return replace(side, metrics=metrics)
-
-
-def _digests(gate: Gate) -> dict[str, str]:
-    """Return the version digest of each metric and of each dimension."""
-    found = {one.metric.metric_name: one.digest for one in run_metrics(gate.scorer)}
-    return found | dimension_digests(gate)
 
 
 def _dimension_rows(gate: Gate, side: Side) -> list[ScoreRow]:

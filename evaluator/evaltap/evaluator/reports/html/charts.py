@@ -182,8 +182,16 @@ def lines(
     has_ends = any(p.ends for p in points)
     head = ["time", *(kind for kind, _ in series), *(["95 % interval"] if has_ends else [])]
     valued = [(n, p) for n, p in enumerate(points) if p.value is not None]
+
+    def text(value: float | None) -> str:
+        return "" if value is None else form(value)
+
     rows = [
-        (day_time(p.at), *(_value_text(one[n].value, form) for _, one in series), _ends(p, form))
+        (
+            day_time(p.at),
+            *(text(one[n].value) for _, one in series),
+            " to ".join(map(form, p.ends or ())),
+        )
         for n, p in valued
     ]
     return Chart(
@@ -217,14 +225,6 @@ def _first_and_last(points: Sequence[Point]) -> tuple[str, str]:
 
 def _with_marks(say: str, marks: Sequence[Mark]) -> str:
     return "; ".join([say, *(mark.title for mark in marks)])
-
-
-def _value_text(value: float | None, form: Callable[[float], str]) -> str:
-    return "" if value is None else form(value)
-
-
-def _ends(point: Point, form: Callable[[float], str]) -> str:
-    return "" if point.ends is None else " to ".join(map(form, point.ends))
 
 
 def _band(points: Sequence[Point], x: Place, y: Place) -> str:
