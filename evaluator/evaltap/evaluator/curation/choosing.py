@@ -58,32 +58,23 @@ def choose(store: StoreReader, recipe: Recipe, progress: Progress = lambda _: No
     """Return the turns that a recipe picks, in the order of its picks."""
     offers = [offered(store, recipe, pick) for pick in recipe.picks]
     with window_turns(store, recipe) as window:
-        return _choose(store, recipe, offers, window, progress)
-
-
-def _choose(
-    store: StoreReader,
-    recipe: Recipe,
-    offers: Sequence[Sequence[Offer]],
-    window: WindowTurns,
-    progress: Progress,
-) -> Choices:
-    compared = window.of(sorted({offer.key for offers_ in offers for offer in offers_}))
-    groups: list[TurnGroup] = []
-    if recipe.radius is not None:
-        groups = turn_groups(compared.values(), Likeness(recipe.radius, recipe.semantic), progress)
-    filling = _Filling(compared, groups, recipe.limit)
-    taken, allowed = list[dict[str, Any]](), list[list[Offer]]()
-    for pick, offers_ in zip(recipe.picks, offers, strict=True):
-        allowed.append(_allowed(store, pick, offers_, compared, recipe))
-        count = filling.fill(pick, allowed[-1], cut=len(offers_) >= OFFERED)
-        taken.append({"label": pick.label, "offered": len(offers_), "taken": count})
-        if pick.metric and not offers_ and (note := _unknown_metric(store, pick.metric)):
-            taken[-1]["note"] = note
-    for allowed_ in allowed:
-        filling.label(allowed_)
-    whole = window.weight()
-    _weigh(filling, window, recipe.radius, whole)
+        compared = window.of(sorted({offer.key for some in offers for offer in some}))
+        groups: list[TurnGroup] = []
+        if recipe.radius is not None:
+            likeness = Likeness(recipe.radius, recipe.semantic)
+            groups = turn_groups(compared.values(), likeness, progress)
+        filling = _Filling(compared, groups, recipe.limit)
+        taken, allowed = list[dict[str, Any]](), list[list[Offer]]()
+        for pick, some in zip(recipe.picks, offers, strict=True):
+            allowed.append(_allowed(store, pick, some, compared, recipe))
+            count = filling.fill(pick, allowed[-1], cut=len(some) >= OFFERED)
+            taken.append({"label": pick.label, "offered": len(some), "taken": count})
+            if pick.metric and not some and (note := _unknown_metric(store, pick.metric)):
+                taken[-1]["note"] = note
+        for some in allowed:
+            filling.label(some)
+        whole = window.weight()
+        _weigh(filling, window, recipe.radius, whole)
     return Choices(list(filling.chosen.values()), taken, groups, whole)
 
 
@@ -187,10 +178,11 @@ def _allowed(
 ) -> list[Offer]:
     """Return the offers that a pick accepts, with the strata that are computed in Python."""
     found = [offer for offer in offers if offer.key in compared]
-    if "language" in pick.by and pick.label in ("stratified", "uncovered"):
+    if "language" in pick.by and pick.label in STRATIFIED:
+        languages = [language_of(compared[offer.key].text) for offer in found]
         found = [
-            offer._replace(label=_with(offer.label, language_of(compared[offer.key].text)))
-            for offer in found
+            offer._replace(label=f"{offer.label}{', ' if ':' in offer.label else ':'}{language}")
+            for offer, language in zip(found, languages, strict=True)
         ]
     if not pick.against:
         return found
@@ -201,10 +193,6 @@ def _allowed(
         return _new(found, compared, cases, radius)
     covered = {_value(pick, turn) for turn in seen_of_set(cases, store)}
     return [offer for offer in found if offer.label.partition(":")[2] not in covered]
-
-
-def _with(label: str, value: str) -> str:
-    return f"{label}, {value}" if ":" in label else f"{label}:{value}"
 
 
 def _value(pick: Pick, turn: Seen) -> str | None:

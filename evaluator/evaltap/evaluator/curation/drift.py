@@ -7,7 +7,7 @@ their turns and weights, to the periods.  Needs numpy.
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from math import sqrt
 from typing import Final
 
@@ -39,14 +39,7 @@ class Shift:
 
     def data(self) -> dict[str, object]:
         """Return the shift as JSON data."""
-        return {
-            "value": self.value,
-            "before": self.before,
-            "after": self.after,
-            "low": self.low,
-            "high": self.high,
-            "is_new": self.before == 0,
-        }
+        return {**asdict(self), "is_new": self.before == 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +57,7 @@ class Drift:
 
     def data(self) -> dict[str, object]:
         """Return the drift as JSON data."""
-        return {
-            "by": self.by,
-            "distance": self.distance,
-            "expected": self.expected,
-            "p_value": self.p_value,
-            "q_value": self.q_value,
-            "shifts": [shift.data() for shift in self.shifts],
-        }
+        return {**asdict(self), "shifts": [shift.data() for shift in self.shifts]}
 
 
 def drift(by: Sequence[str], before: Sequence[Seen], after: Sequence[Seen]) -> list[Drift]:

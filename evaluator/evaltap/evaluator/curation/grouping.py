@@ -191,6 +191,7 @@ LEAST_COMPARED: Final = 500
 
 BATCH: Final = 20_000
 """The number of turns that are read at once."""
+_KEY: Final = "app, eval_set_id, eval_id, invocation_id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,10 +216,9 @@ class WindowTurns:
 
     def of(self, keys: Sequence[TurnKey]) -> dict[TurnKey, ComparedTurn]:
         """Return the turns with these keys."""
-        columns = "app, eval_set_id, eval_id, invocation_id"
-        with self._some(columns, keys) as offered:
+        with self._some(_KEY, keys) as offered:
             found = self._compared_turns(
-                f"SELECT *, 1::DOUBLE AS copies FROM {self.turns} SEMI JOIN {offered} USING ({columns})"
+                f"SELECT *, 1::DOUBLE AS copies FROM {self.turns} SEMI JOIN {offered} USING ({_KEY})"
             )
         return {one.key: one for one in found}
 
@@ -230,10 +230,9 @@ class WindowTurns:
         Blocks with many turns are sampled, reproducibly.
         """
         most = max(LEAST_COMPARED, MOST_COMPARED // max(len(blocks), 1))
-        key = "app, eval_set_id, eval_id, invocation_id"
         with (
             self._some("app, tool_path, outcome", sorted(blocks)) as some,
-            self._some(key, sorted(without)) as others,
+            self._some(_KEY, sorted(without)) as others,
         ):
             drawn = sql(__name__, "drawn_turns").format(
                 turns=self.turns, blocks=some, without=others
@@ -286,8 +285,7 @@ class WindowTexts:
             for one in group.members:
                 group_of[place_of[one.key]] = number
         names = [[group.medoid.key.name] for group in groups]
-        rows = self._batches("app, eval_set_id, eval_id, invocation_id")
-        for key, text in zip(rows, self._text_of, strict=True):
+        for key, text in zip(self._batches(_KEY), self._text_of, strict=True):
             turn, number = TurnKey(*key), group_of[text]
             if turn != groups[number].medoid.key:
                 names[number].append(turn.name)
@@ -302,14 +300,16 @@ class WindowTexts:
             )
 
 
+@dataclass(slots=True)
 class _Turns:
     """The turns of a block with one normalised text."""
 
-    __slots__ = ("block", "clean", "count", "key", "text", "weight")
-
-    def __init__(self, key: TurnKey, block: Block, text: str, clean: bool) -> None:
-        self.key, self.block, self.text, self.clean = key, block, text, clean
-        self.weight, self.count = 0.0, 0
+    key: TurnKey
+    block: Block
+    text: str
+    clean: bool
+    weight: float = 0.0
+    count: int = 0
 
     def add(self, key: Sequence[str], text: str, weight: float, *, clean: bool) -> None:
         """Count the next turn by name; the first one of a clean session comes first."""

@@ -236,20 +236,9 @@ def _event(
 ) -> Event:
     limits = [one for one in (watch.below, watch.above) if one is not None]
     passed = watch.below if watch.below is not None and found.value < watch.below else limits[-1]
-    return Event(
-        watch.name,
-        slice_,
-        status,
-        at,
-        since,
-        None,
-        found.value,
-        passed,
-        low=found.low,
-        high=found.high,
-        turns=found.turns,
-        sessions=found.sessions,
-    )
+    figures = found._asdict()
+    rate = figures.pop("value")
+    return Event(watch.name, slice_, status, at, since, rate_after=rate, most=passed, **figures)
 
 
 def _is_bad(watch: Watch, turn: WatchedTurn) -> bool:

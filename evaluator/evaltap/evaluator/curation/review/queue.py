@@ -3,7 +3,7 @@
 import hashlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import combinations
 from pathlib import Path
@@ -78,22 +78,10 @@ class Item:
 
     def data(self) -> dict[str, Json]:
         """Return the item as JSON data."""
-        return {
-            "item_id": self.item_id,
-            "queue": self.queue,
-            "app": self.app,
-            "eval_set_id": self.eval_set_id,
-            "eval_id": self.eval_id,
-            "invocation_id": self.invocation_id,
-            "reason": self.reason,
-            "state": self.state,
-            "verdict": self.verdict,
-            "reviewers": list(self.reviewers),
-            "needed": self.needed,
-            "turn": plain_turn(self.turn, "1"),
-            "correction": self.correction or None,
-            "after": self.after,
-        }
+        found: dict[str, Json] = asdict(self)
+        del found["before"], found["waiting"]
+        turn, correction = plain_turn(self.turn, "1"), self.correction or None
+        return {**found, "turn": turn, "correction": correction}
 
 
 class Added(NamedTuple):
@@ -229,23 +217,17 @@ def next_item(
 ) -> Item | None:
     """Hand out and claim the next item that this reviewer has not decided; None if there is none."""
     now = now or utc_now()
-    mine = {
-        row[0]
-        for row in store.rows(
-            "SELECT item_id FROM v_review_decisions WHERE reviewer = ?", [reviewer]
-        )
-    }
-    held = {
-        row[0]
-        for row in store.rows(
-            "SELECT item_id FROM reviews WHERE action = 'claim' AND reviewer <> ? AND reviewed_at > ?"
-            " AND item_id NOT IN (SELECT item_id FROM v_review_decisions)",
-            [reviewer, now - LEASE],
-        )
-    }
+    decided = "SELECT item_id FROM v_review_decisions"
+    mine = store.column(f"{decided} WHERE reviewer = ?", [reviewer])
+    held = store.column(
+        "SELECT item_id FROM reviews WHERE action = 'claim' AND reviewer <> ? AND reviewed_at > ?"
+        f" AND item_id NOT IN ({decided})",
+        [reviewer, now - LEASE],
+    )
+    taken = {*mine, *held}
     for row in store.rows(_ITEMS, {"queue": queue, "item": ""}):
         name, waiting = row[0], row[11]
-        if not waiting or name in mine | held:
+        if not waiting or name in taken:
             continue
         for one in items(store, item_id=name):  # none if the turn was erased
             decide(store, one, reviewer, "claim", now=now)
