@@ -120,13 +120,7 @@ def environment() -> Environment:
 def render(shown: PageAnswer, request: PageRequest | None, frame: Frame) -> str:
     """Return the HTML of a page, or of a part of one."""
     template = environment().get_template(shown.template)
-    context: dict[str, object] = {
-        "data": shown.data,
-        "request": request,
-        "frame": frame,
-        "title": shown.title,
-    }
-    return template.render(context)
+    return template.render(data=shown.data, request=request, frame=frame, title=shown.title)
 
 
 @cache

@@ -26,7 +26,6 @@ from evaltap.evaluator.page.exporting import (
 )
 from evaltap.evaluator.page.request import (
     Download,
-    PageAnswer,
     PageRequest,
     case_link,
     key_text,
@@ -82,11 +81,6 @@ class BasketPage:
     """The equivalent commands; empty if a filter cannot contain the ids."""
     sets: tuple[tuple[str, tuple[str, ...]], ...]
     """The set files to which cases can be added, each with its command."""
-
-
-def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
-    """Read the reader's basket."""
-    return PageAnswer("basket.html.j2", "Basket", read(reader, request))
 
 
 def read(reader: StoreReader, request: PageRequest) -> BasketPage:

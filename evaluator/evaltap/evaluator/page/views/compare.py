@@ -1,6 +1,5 @@
 """Two runs side by side: the change under each metric, its certainty, and the affected cases."""
 
-import re
 import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -8,9 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from evaltap.evaluator.analysis.estimates.scope import Scope, condition
+from evaltap.evaluator.analysis.filters.language import quoted
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.references import References
-from evaltap.evaluator.page.request import PageAnswer, PageRequest, Tab, case_link, link
+from evaltap.evaluator.page.request import PageRequest, Tab, case_link, link
 from evaltap.evaluator.page.views.runs import RunLine, newest_first
 from evaltap.evaluator.reports.compare import wording
 from evaltap.evaluator.reports.compare.comparison import compare
@@ -123,11 +123,6 @@ GROUP BY version ORDER BY max(started_at) DESC NULLS LAST, version LIMIT 50
 """
 
 
-def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
-    """Read the comparison of the runs `a` and `b`."""
-    return PageAnswer("compare.html.j2", "Compare", read(reader, request))
-
-
 def read(reader: StoreReader, request: PageRequest) -> ComparePage:
     """Return the comparison of two runs, or of the traffic of two versions.
 
@@ -163,7 +158,7 @@ def _of_versions(
         return link("/compare", a=f"{VERSION}{a}", b=f"{VERSION}{b}", across=across)
 
     def failing(metric: str) -> str:
-        q = f"version:{_quoted(head)} metric:{_quoted(metric)}=failed,crashed"
+        q = f"version:{quoted(head)} metric:{quoted(metric)}=failed,crashed"
         return link("/cases", q=q)
 
     try:
@@ -184,10 +179,6 @@ def _of_versions(
         metrics=metric_lines(found, failing),
         notes=found.notes,
     )
-
-
-def _quoted(word: str) -> str:
-    return word if re.fullmatch(r"[\w.-]+", word) else f'"{word}"'
 
 
 def _of_runs(reader: StoreReader, lines: Sequence[RunLine], request: PageRequest) -> ComparePage:
@@ -214,17 +205,14 @@ def _of_runs(reader: StoreReader, lines: Sequence[RunLine], request: PageRequest
         )
         return replace(page, problem=why)
     try:
-        sides = _side(reader, address.a), _side(reader, address.b)
+        # A case's turns are read when it is opened.
+        a_side, b_side = (side_of(reader, [run]) for run in (address.a, address.b))
+        sides = replace(a_side, trials=no_trials), replace(b_side, trials=no_trials)
         found = compare(*sides, Rules(across_metrics=bool(request["across"])))
     except InputError as error:
         across = "" if request["across"] else address.to(across="1")
         return replace(page, problem=str(error), across_href=across)
     return _compared(page, reader, found, sides, (a, b), address)
-
-
-def _side(reader: StoreReader, run_id: str) -> Side:
-    """Return the scores of a run; a case's turns are read when it is opened."""
-    return replace(side_of(reader, [run_id]), trials=no_trials)
 
 
 class _Address:

@@ -10,7 +10,7 @@ from evaltap.evaluator.curation.coverage import Coverage, CoveredValue, coverage
 from evaltap.evaluator.curation.drift import Drift, Shift, drift
 from evaltap.evaluator.curation.picks import TurnKey
 from evaltap.evaluator.curation.values import DIMENSIONS, Period, Seen, seen_in, seen_of_set
-from evaltap.evaluator.page.request import PageAnswer, PageRequest, key_text, link, list_of
+from evaltap.evaluator.page.request import PageRequest, key_text, link, list_of
 from evaltap.evaluator.store.queries import StoreReader
 
 PERIODS: Final = {"24h": timedelta(days=1), "7d": timedelta(days=7), "30d": timedelta(days=30)}
@@ -62,11 +62,6 @@ class CoveragePage:
     """The change of the mix since the previous period; None if that has no turns."""
     shifts: tuple[Shift, ...]
     """The changes beyond chance, with texts for intents."""
-
-
-def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
-    """Read the coverage of the period by one dimension."""
-    return PageAnswer("coverage.html.j2", "Coverage", read(reader, request))
 
 
 def read(reader: StoreReader, request: PageRequest) -> CoveragePage:

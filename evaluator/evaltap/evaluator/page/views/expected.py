@@ -20,6 +20,7 @@ from evaltap.evaluator.curation.review.queue import (
 )
 from evaltap.evaluator.page.changes import CursorWriter
 from evaltap.evaluator.page.request import (
+    THIS_CASE,
     PageAnswer,
     PageRequest,
     case_link,
@@ -36,17 +37,18 @@ from evaltap.schemas.errors import InputError
 from evaltap.schemas.formats.case import CaseData
 
 _LIMITS: Final = Limits(cases=1, turns=100, calls=200, text=20_000)
-_THIS: Final = "app_name = $app AND eval_set_id = $eval_set AND eval_id = $eval_id"
 _TURNS: Final = f"""
-SELECT invocation_id, turn_revision, actual_json FROM latest_turns WHERE {_THIS}
+SELECT invocation_id, turn_revision, actual_json FROM latest_turns WHERE {THIS_CASE}
 ORDER BY started_at NULLS FIRST, first_landed_seq
 """
-_ITEMS: Final = f"SELECT item_id, invocation_id FROM review_items WHERE {_THIS} ORDER BY added_at"
+_ITEMS: Final = (
+    f"SELECT item_id, invocation_id FROM review_items WHERE {THIS_CASE} ORDER BY added_at"
+)
 _STANDS: Final = f"""
 SELECT invocation_id, verdict, state, reviewers, reviewed_at,
        (SELECT count(*) FROM v_review_decisions d
         WHERE d.item_id = i.item_id AND d.reviewer = $who AND d.action IN ('approve', 'edit')) > 0 AS mine
-FROM v_review_items i WHERE {_THIS} AND verdict IS NOT NULL ORDER BY reviewed_at
+FROM v_review_items i WHERE {THIS_CASE} AND verdict IS NOT NULL ORDER BY reviewed_at
 """
 
 
@@ -203,7 +205,7 @@ def take_back(writer: CursorWriter, request: PageRequest) -> str:
     """Undo the reader's approvals of a case."""
     key = key_of(request["case"])
     rows = writer.rows(
-        f"SELECT item_id FROM v_review_decisions WHERE {_THIS} AND reviewer = $who"
+        f"SELECT item_id FROM v_review_decisions WHERE {THIS_CASE} AND reviewer = $who"
         " AND action IN ('approve', 'edit')",
         named(key) | {"who": request.person.name},
     )

@@ -204,11 +204,6 @@ class SessionPage:
     next_href: str
 
 
-def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
-    """Read the list."""
-    return PageAnswer("experiments.html.j2", "Experiments", read(reader, request))
-
-
 def read(reader: StoreReader, request: PageRequest) -> ExperimentsPage:
     """Return the page of experiments that begins at the parameter `at`."""
     rows = reader.records(_EXPERIMENTS, {"id": ""})

@@ -158,7 +158,9 @@ def read(reader: StoreReader, request: PageRequest) -> Overview:
         metrics=_metric_lines(request, span, found, before),
         reasons=tuple(Reason(one, _filter(request, _failing(one), span)) for one in why),
         tools=tuple(
-            ToolLine(one, *(_cases(request, q, span) for q in _of_tool(one.tool))) for one in tools
+            ToolLine(one, _cases(request, q, span), _cases(request, f"{q} error:*", span))
+            for one in tools
+            for q in [f"tool:{quoted(one.tool)}"]
         ),
         delivery=delivery,
         turns=turns,
@@ -257,12 +259,6 @@ def _failing(reason: ReasonCount) -> str:
     return f"metric:{reason.metric}={reason.status}"
 
 
-def _of_tool(tool: str) -> tuple[str, str]:
-    """Return the filters of cases that call a tool, and of cases in which it failed."""
-    named = f"tool:{quoted(tool)}"
-    return named, f"{named} error:*"
-
-
 def _tiles(
     reader: StoreReader,
     request: PageRequest,
@@ -285,19 +281,13 @@ def _tiles(
     tiles = [Tile("turns", f"{turns:,}", remark, _cases(request, "", span))]
     if chosen and chosen.rate:
         ends = f"{100 * chosen.rate.interval.low:.1f} to {100 * chosen.rate.interval.high:.1f} %"
-        tiles.append(
-            Tile(
-                f"pass rate · {chosen.metric}",
-                f"{100 * chosen.rate.value:.1f} %",
-                ends,
-                _cases(request, f"metric:{chosen.metric}=failed", span),
-            )
-        )
+        share, failed = f"{100 * chosen.rate.value:.1f} %", f"metric:{chosen.metric}=failed"
+        href = _cases(request, failed, span)
+        tiles.append(Tile(f"pass rate · {chosen.metric}", share, ends, href))
     if (latency := latencies.get(None)) is not None:
         slow = _cases(request, f"latency:>{latency.p95 / 1000:.2g}s", span)
-        tiles.append(
-            Tile("latency, p95", duration(latency.p95), f"median {duration(latency.median)}", slow)
-        )
+        median = f"median {duration(latency.median)}"
+        tiles.append(Tile("latency, p95", duration(latency.p95), median, slow))
     if costs:
         priced = traffic.priced_turns(reader, span, request["app"])
         known = f"{money(cost / priced)} a turn" if priced else ""
@@ -396,9 +386,8 @@ def _charts(
         made.append(_pass_rate(span, scores, chosen, newest, usual, alarms))
     if any(costs):
         points = [Point(at, round(one, 6)) for at, one in zip(times, costs, strict=True)]
-        made.append(
-            bars("Cost", points, words="cost", say=f"{money(sum(costs))} in all", edge=money)
-        )
+        say = f"{money(sum(costs))} in all"
+        made.append(bars("Cost", points, words="cost", say=say, edge=money))
     if latencies:
         made.append(_latency(span, latencies))
     return tuple(made)
@@ -419,22 +408,13 @@ def _pass_rate(
     points = []
     for place, at in enumerate(span.times()):
         rate = traffic.share(by_place.get(place, []), newest.get(chosen.digest))
-        points.append(
-            Point(at, rate.value, rate.interval.low, rate.interval.high)
-            if rate
-            else Point(at, None)
-        )
-    rate = chosen.rate
-    say = (
-        f"{chosen.metric}: {100 * rate.value:.1f} % passed"
-        if rate
-        else f"{chosen.metric}: not evaluated"
-    )
+        points.append(Point(at, rate.value, *rate.interval) if rate else Point(at, None))
+    passed = f"{100 * chosen.rate.value:.1f} % passed" if chosen.rate else "not evaluated"
     dashed = "" if usual is None else f", dashed: period before, {100 * usual:.1f} %"
     return lines(
         f"Pass rate · {chosen.metric}",
         [("pass rate", points)],
-        say=f"{say}; band: 95 % interval{dashed}",
+        say=f"{chosen.metric}: {passed}; band: 95 % interval{dashed}",
         low=0.0,
         high=1.0,
         form=lambda share: f"{100 * share:.0f} %",

@@ -24,7 +24,7 @@ from evaltap.evaluator.curation.review.queue import (
     undo,
 )
 from evaltap.evaluator.page.changes import CursorWriter
-from evaltap.evaluator.page.request import PageAnswer, PageRequest, case_link, link, named
+from evaltap.evaluator.page.request import THIS_CASE, PageRequest, case_link, link, named
 from evaltap.evaluator.page.views.case import LIMITS
 from evaltap.evaluator.page.views.cases import all_of
 from evaltap.evaluator.page.views.expected import content_of
@@ -43,9 +43,9 @@ SELECT queue, count(*) FILTER (waiting) AS waiting,
        count(*) AS items
 FROM v_review_items GROUP BY queue ORDER BY queue
 """
-_SAID: Final = """
+_SAID: Final = f"""
 SELECT metric_name, status, score, reason FROM latest_turn_scores
-WHERE app_name = $app AND eval_set_id = $eval_set AND eval_id = $eval_id AND invocation_id = $turn
+WHERE {THIS_CASE} AND invocation_id = $turn
 ORDER BY metric_name
 """
 
@@ -80,11 +80,6 @@ class ReviewPage:
     case_href: str
     failure: str
     """Why the run of the turn failed; empty if it did not."""
-
-
-def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
-    """Read the queue, or the item `at`."""
-    return PageAnswer("review.html.j2", "Review", read(reader, request))
 
 
 def read(reader: StoreReader, request: PageRequest) -> ReviewPage:
