@@ -122,7 +122,6 @@ class CommandParser(argparse.ArgumentParser):
         out.write(text)
 
     def _short_usage(self) -> str:
-        """Return the usage with only the required arguments."""
         groups = [group for group in self._mutually_exclusive_groups if group.required]
         either = {id(action) for group in groups for action in group._group_actions}
         needed = [

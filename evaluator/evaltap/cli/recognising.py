@@ -122,12 +122,9 @@ def _of_events(folder: Path, events: Sequence[tuple[FileRead, JsonObject]]) -> l
     """Return the cases of a conversation of OpenHands, whose events are the files of a folder."""
     name = (folder.parent if folder.name == "events" else folder).name
     conversation = conversation_of((event for _, event in events), name)
-    made = (
-        cases_of(conversation, name=name, recorder_version=version("evaltap"))
-        if conversation
-        else ()
-    )
-    cases = list(made)
+    cases: list[CaseData] = []
+    if conversation:
+        cases += cases_of(conversation, name=name, recorder_version=version("evaltap"))
     for file, _ in events if not cases else ():
         file.skipped = "OpenHands event, but without any turn in the files of its folder"
     return cases

@@ -62,7 +62,6 @@ def run_tasks(options: RunOptions, run: Callable[[RunOptions], tuple[int, Finish
 
 
 def _check(options: RunOptions) -> None:
-    """Raise InputError for options that contradict --tasks."""
     if options.set is not None:
         raise InputError(f"--tasks: brings its own cases; leave {options.set} out")
     several = len(options.tasks.tasks) > 1

@@ -64,7 +64,6 @@ def run(options: CalibrateOptions) -> int:
 
 
 def _check(options: CalibrateOptions) -> None:
-    """Raise InputError for options that contradict each other."""
     if not (options.db or options.cases):
         raise InputError(
             "no verdicts to compare with; give a scored file with --db, or cases to score with --cases"

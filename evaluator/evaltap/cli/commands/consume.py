@@ -24,8 +24,7 @@ from evaltap.cli.logs import open_source, report_start_position, report_telemetr
 from evaltap.cli.messages import print_json, say
 from evaltap.cli.options.score import ConsumeOptions, LiveEngineOptions
 from evaltap.cli.progress import progress
-from evaltap.cli.scoring import case_scorer, judge_session, read_references, report_joined
-from evaltap.cli.settings import named_in_hints
+from evaltap.cli.scoring import case_scorer, judge_session, read_references
 from evaltap.cli.signals import stopped_by_signals
 from evaltap.cli.stores import open_store
 from evaltap.cli.verdict import Scope, Verdict
@@ -48,7 +47,7 @@ from evaltap.evaluator.scoring.time_limit import WATCH
 from evaltap.evaluator.store.database import LANDING_MEMORY, Store
 from evaltap.evaluator.store.remote.server import served
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.formats.monitor import MonitorFile, ScoreRule
+from evaltap.schemas.formats.monitor import MonitorFile
 from evaltap.schemas.log.location import parse_log_location
 from evaltap.schemas.text import counted
 
@@ -105,7 +104,6 @@ def _page(options: ConsumeOptions, record_with: Sequence[str]) -> "Iterator[Live
 
 
 def _check_engine(options: LiveEngineOptions, *, scores: bool) -> None:
-    """Raise InputError for options that cannot be combined."""
     if options.engine == "ray" and not scores:
         raise InputError("--engine ray: nothing to score without --metrics; add it")
     given = {"--ray-address": options.ray_address, "--ray-workers": options.ray_workers}
@@ -195,7 +193,14 @@ def _consume(
         rules = read_monitor(options.monitor, scorer)
         pending = None
         if scorer is not None:
-            pending = _pending(options, scorer, engine, store, references, rules.score)
+            pending = PendingScorer(
+                store,
+                scorer,
+                references=references,
+                threads=options.scoring.concurrency if scorer.waits else 1,
+                engine=engine,
+                rules=rules.score,
+            )
         closed = opened.enter_context(ExitStack())  # the tasks close before the page and the store
         consumer = Consumer(
             source,
@@ -230,21 +235,6 @@ def _consume(
         return _finish(options, consumer, verdict, lost)
 
 
-def _pending(
-    options: ConsumeOptions,
-    scorer: CaseScorer,
-    engine: Engine | None,
-    store: Store,
-    references: References | None,
-    rules: Sequence[ScoreRule],
-) -> PendingScorer:
-    """Return what scores landed cases."""
-    threads = options.scoring.concurrency if scorer.waits else 1
-    return PendingScorer(
-        store, scorer, references=references, threads=threads, engine=engine, rules=rules
-    )
-
-
 def _shown(
     options: ConsumeOptions, page: "LivePage | None", store: Store, references: References | None
 ) -> AbstractContextManager[Sequence[ConsumerTask]]:
@@ -269,7 +259,7 @@ def _verdict(
     if pending is None:
         return None
     if references is not None:
-        report_joined(options.command, pending.joined)
+        say(options.command, f"references: {pending.joined}")
     scope = Scope(digests=tuple(metric.digest for metric in pending.metrics), references=references)
 
     def read() -> Verdict:
@@ -359,14 +349,7 @@ def _finish(options: ConsumeOptions, consumer: Consumer, verdict: Verdict | None
             f" {counted(consumed.cases_scored, 'case')} scored"
         )
         if verdict:
-            from evaltap.evaluator.reports.console import (  # rich: not for --json
-                console,
-                print_summary,
-            )
-
-            print_summary(
-                verdict.summary, console(), verdict.differences, store=named_in_hints(options.db)
-            )
+            verdict.print(options.db)
     if not options.until_idle:
         return 0
     if landed.dead_letters:

@@ -76,7 +76,6 @@ def _empty(folder: Path, *logs: Path) -> None:
 
 
 def _record(spans: Path, plugin: Path) -> None:
-    """Run the agent with both recorders attached."""
     # With one key the same address gets the same pseudonym in both logs, so they can be compared.
     secret = secrets.token_hex()
     by_spans = Recorder(spans, redaction_key=secret)

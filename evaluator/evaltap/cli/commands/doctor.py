@@ -36,13 +36,19 @@ _SIGNS = {"ok": "ok     ", "note": "note   ", "problem": "PROBLEM"}
 def run(options: DoctorOptions) -> int:
     """Print the findings; return 1 if something is wrong."""
     log = options.log or options.usual_log
-    sights = [*_settings_sight(), *diagnose(), *_log_sight(log)]
+    config, settings = RecorderConfig(), find_settings(Path.cwd(), os.environ)
+    none = f"no {FILE_NAME} in this folder or above (`evaltap init` writes one)"
+    sights = [Diagnostic("settings file", str(settings or none), "ok"), *diagnose()]
+    if log not in (None, config.log):
+        sights += log_diagnostics(log, config.log_max_bytes)
     if options.db is not None and not options.db.exists() and is_discovered(STORE):
         missing = "does not exist yet; `evaltap consume` creates it"
         sights.append(Diagnostic(f"store {options.db}", missing))
         options = replace(options, db=None)
     lag = _lag(options.db)
-    sights += _lag_sight(lag)
+    if lag is not None and lag.cases:
+        behind = f"{counted(lag.cases, 'case')} without scores, the oldest for {lag.seconds:,.0f} s"
+        sights.append(Diagnostic("scoring", behind, "note"))
     found, topics = _log_and_topics(log, options)
     sights += topics.sights
     # While the topic has unread records, missing records may be among them.
@@ -50,7 +56,10 @@ def run(options: DoctorOptions) -> int:
     if options.json:
         _print_json(sights, topics.positions, found, lag, total)
     else:
-        _print_sights(sights)
+        for sight in sights:
+            _print_line(f"{_SIGNS[sight.severity]} ", f"{sight.about}: {sight.found}")
+            if sight.remedy:
+                _print_line("        -> ", sight.remedy)
         topics.print()
         _print_accounts(found, total, options.db)
     wrong = [one for one in sights if one.severity == "problem"]
@@ -126,13 +135,6 @@ def _print_json(
     print_json(data)
 
 
-def _print_sights(sights: Sequence[Diagnostic]) -> None:
-    for sight in sights:
-        _print_line(f"{_SIGNS[sight.severity]} ", f"{sight.about}: {sight.found}")
-        if sight.remedy:
-            _print_line("        -> ", sight.remedy)
-
-
 def _print_line(head: str, text: str) -> None:
     """Print a text after its head, wrapped to the terminal's width."""
     # Does not use the console of the reports: `doctor` also works with only the recorder installed.
@@ -161,13 +163,6 @@ def _accounts(log: Path | None, options: DoctorOptions) -> Sequence[Account]:
         return []
 
 
-def _settings_sight() -> list[Diagnostic]:
-    """Return a diagnostic with the settings file that commands in this folder read."""
-    none = f"no {FILE_NAME} in this folder or above (`evaltap init` writes one)"
-    found = find_settings(Path.cwd(), os.environ)
-    return [Diagnostic("settings file", str(found) if found else none, "ok")]
-
-
 def _lag(db: Path | None) -> "Lag | None":
     """Return the cases of a store that wait for scores; None without a store."""
     if db is None or not db.exists():
@@ -177,13 +172,6 @@ def _lag(db: Path | None) -> "Lag | None":
 
     with open_stores([db]) as store:
         return oldest_unscored(store)
-
-
-def _lag_sight(lag: "Lag | None") -> list[Diagnostic]:
-    if lag is None or not lag.cases:
-        return []
-    behind = f"{counted(lag.cases, 'case')} without scores, the oldest for {lag.seconds:,.0f} s"
-    return [Diagnostic("scoring", behind, "note")]
 
 
 def _positions(
@@ -207,8 +195,3 @@ def _positions(
         return log_positions(source.bounds(), offsets, partly), source.missing_topics()
     finally:
         source.close()
-
-
-def _log_sight(log: str | None) -> list[Diagnostic]:
-    config = RecorderConfig()
-    return [] if log is None or log == config.log else log_diagnostics(log, config.log_max_bytes)

@@ -12,7 +12,6 @@ from evaltap.cli.stores import choice_of, open_chosen
 from evaltap.evaluator.analysis.filters.listing import SHORT, shortened
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.curation.grouping import (
-    ComparedTurn,
     Likeness,
     TurnGroup,
     health,
@@ -43,18 +42,14 @@ def run(options: DuplicatesOptions) -> int:
         window_turns(store, scope) as window,
         window.texts() as texts,
     ):
-        groups = _grouped(texts.turns, options)
+        with progress("texts compared") as compared:
+            groups = turn_groups(texts.turns, Likeness(options.radius, options.semantic), compared)
         members = texts.members(groups) if options.json else []
     if options.json:
         _print_json(groups, members)
     else:
         _print(groups, health(groups))
     return 0
-
-
-def _grouped(texts: Sequence[ComparedTurn], options: DuplicatesOptions) -> list[TurnGroup]:
-    with progress("texts compared") as compared:
-        return turn_groups(texts, Likeness(options.radius, options.semantic), compared)
 
 
 def _print_json(groups: Sequence[TurnGroup], members: Sequence[Sequence[str]]) -> None:

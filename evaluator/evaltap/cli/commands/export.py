@@ -73,7 +73,6 @@ def _expecting(cases: Iterable[CaseData], *, keeps_actual: bool) -> Iterator[Cas
 
 
 def _form(options: ExportOptions) -> str:
-    """Return the format: as given, or by the file's suffix."""
     return options.format or ("jsonl" if is_lines_name(options.out) else "trpc")
 
 

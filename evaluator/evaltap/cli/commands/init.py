@@ -58,7 +58,6 @@ def run(options: InitOptions) -> int:
 
 
 def _answered(options: InitOptions) -> InitOptions:
-    """Return the options, completed by the user's answers or by defaults."""
     asks = sys.stdin.isatty() and not (options.yes or options.json)
     log, rate, model = options.log, options.sample_rate, options.judge_model
     if log is None:

@@ -63,7 +63,10 @@ def run(options: MocksOptions) -> int:
             _speak(lambda message: reply_to(message, tools, answer))
         else:
             _serve(options.port, tools, answer)
-    _report(tape, cases)
+    with suppress(ToolMiss):  # was told when it happened
+        tape.end()
+    for line in lines_of_mocks(totals([tape.data()]), cases):
+        say("mocks", line)
     return 1 if tape.missed else 0
 
 
@@ -148,10 +151,3 @@ def _misses(path: Path | None) -> Iterator[Callable[[dict[str, Any]], None]]:
         raise InputError(f"--misses {path}: {error.strerror}") from error
     with file:
         yield lambda miss: print(json.dumps(miss, ensure_ascii=False), file=file, flush=True)
-
-
-def _report(tape: Tape, cases: CaseSet) -> None:
-    with suppress(ToolMiss):  # was told when it happened
-        tape.end()
-    for line in lines_of_mocks(totals([tape.data()]), cases):
-        say("mocks", line)

@@ -117,7 +117,6 @@ def _summarise(
 
 
 def _check_name(out: str) -> None:
-    """Raise InputError if the file to write lacks the suffix of an eval set."""
     from evaltap.schemas.files.documents import check_set_name  # pydantic, which no log needs
 
     check_set_name(Path(out))

@@ -87,10 +87,6 @@ def _check_queue(store: StoreReader, queue: str) -> None:
         check_known(queue, known, f"--queue {queue}: no such queue")
 
 
-def _add(options: ReviewAddOptions) -> int:
-    return _fill(options.db, options.drawing, options.queue, options.terms, as_json=options.json)
-
-
 def _fill(
     path: Path,
     options: DrawingOptions,
@@ -126,11 +122,9 @@ def _chosen(path: Path, options: DrawingOptions, terms: tuple[str, ...]) -> list
         if options.like or options.recipe or choice_of(options.chosen, *terms):
             raise InputError("--draw: samples by itself; leave out --like, --recipe and filters")
         return []
-    recipe = (
-        read_recipe(options.recipe)
-        if options.recipe
-        else built_in(options.like or "representative")
-    ).changed(limit=options.limit)
+    like = options.like or "representative"
+    recipe = read_recipe(options.recipe) if options.recipe else built_in(like)
+    recipe = recipe.changed(limit=options.limit)
     with open_chosen([path], choice_of(options.chosen, *terms, recipe.filter)) as shown:
         return [
             Wanted(*one.turn.key, ", ".join(one.labels), one.weight, options.needed)
@@ -238,7 +232,9 @@ def _import(options: ReviewImportOptions) -> int:
 
 _ACTIONS: Final[dict[type[Any], Callable[[Any], int]]] = {
     ReviewOptions: _review,
-    ReviewAddOptions: _add,
+    ReviewAddOptions: lambda one: _fill(
+        one.db, one.drawing, one.queue, one.terms, as_json=one.json
+    ),
     ReviewNextOptions: _next,
     ReviewDecisionOptions: _decide,
     ReviewEditOptions: _edit,

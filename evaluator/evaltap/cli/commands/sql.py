@@ -59,7 +59,6 @@ def _distinct(names: Sequence[str]) -> Iterator[str]:
 
 
 def _print_rows(names: Sequence[str], chunks: Iterator[Rows], limit: int) -> None:
-    """Print at most `limit` rows, and how many."""
     rows: Rows = []
     for chunk in chunks:
         rows += chunk
@@ -69,7 +68,9 @@ def _print_rows(names: Sequence[str], chunks: Iterator[Rows], limit: int) -> Non
     out = console()
     width = out.width if out.is_terminal else NARROW
     cells = [[visible(_text(value)) for value in values] for values in shown]
-    if _needed(names, cells) > width:
+    # Without wrapping cells.
+    needed = sum(max(map(len, column)) + 2 for column in zip(names, *cells, strict=True))
+    if needed > width:
         for line in _upright(names, cells):
             out.print(Text(line), soft_wrap=True)
     else:
@@ -82,11 +83,6 @@ def _print_rows(names: Sequence[str], chunks: Iterator[Rows], limit: int) -> Non
         out.print(table, width=width)
     more = " and more (--limit, --csv)" if len(rows) > len(shown) else ""
     out.print(f"{counted(len(shown), 'row')}{more}", soft_wrap=True)
-
-
-def _needed(names: Sequence[str], cells: Sequence[Sequence[str]]) -> int:
-    """Return the width that a table needs without wrapping cells."""
-    return sum(max(map(len, column)) + 2 for column in zip(names, *cells, strict=True))
 
 
 def _upright(names: Sequence[str], cells: Sequence[Sequence[str]]) -> Iterator[str]:

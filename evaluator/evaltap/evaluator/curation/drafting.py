@@ -103,7 +103,6 @@ def _session(store: StoreReader, key: CaseKey) -> Session:
 
 
 def _known(store: StoreReader, session: Session) -> dict[str, CaseData]:
-    """Return the expected turns that came with the scores, by invocation id."""
     if any(turn.expected for turn in session.turns):
         return {}
     case: CaseData = {

@@ -167,8 +167,6 @@ Rank = tuple[float, float, int]
 
 @dataclass(frozen=True, slots=True)
 class _Neighbours:
-    """The similarity of texts, by letters or by meaning."""
-
     index: SimilarTexts
     weights: Numbers
     radius: float

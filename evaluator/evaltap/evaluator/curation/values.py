@@ -112,7 +112,6 @@ def _origin(case: CaseData) -> TurnKey | None:
 
 
 def _recorded(store: StoreReader, turns: Iterable[TurnKey]) -> dict[TurnKey, tuple[str, str]]:
-    """Return model and version of landed turns."""
     names = sorted({turn.eval_id for turn in turns})
     rows = store.rows(
         """SELECT app_name, eval_set_id, eval_id, invocation_id, models[1], version

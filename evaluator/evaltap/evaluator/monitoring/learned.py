@@ -54,8 +54,6 @@ from evaltap.schemas.text import counted
 
 @dataclass(slots=True)
 class _Day:
-    """The watched sessions of a day."""
-
     day: date
     sessions: int = 0
     bad: float = 0.0

@@ -46,8 +46,6 @@ class _Point(NamedTuple):
 
 
 class _State(NamedTuple):
-    """The result of the windows so far."""
-
     firing: bool = False
     events: tuple[Event, ...] = ()
     seen: tuple[datetime, Found] | None = None
@@ -198,7 +196,6 @@ class LimitWatch:
     def _after(
         self, ends: datetime, window: _Window, state: _State, slice_: Mapping[str, str]
     ) -> _State:
-        """Return the state after a window."""
         watch = self._watch
         found = window.estimate()
         if found is None:
@@ -215,7 +212,6 @@ class LimitWatch:
 
 
 def _end_of(moment: datetime) -> datetime:
-    """Return the end of the five minutes that contain a moment."""
     begun = moment.replace(minute=moment.minute - moment.minute % 5, second=0, microsecond=0)
     return begun + _EVERY
 

@@ -103,11 +103,12 @@ def chance_of(watch: Watch, rules: MonitorFile) -> float:
     """Return a watch's probability of a false alarm per month: its own, or an equal part of the file's."""
     if watch.false_alarms_per_month is not None:
         return watch.false_alarms_per_month
-    sharing = sum(one.false_alarms_per_month is None and _learns(one) for one in rules.watch)
+    sharing = sum(one.false_alarms_per_month is None and learns(one) for one in rules.watch)
     return rules.false_alarms_per_month / sharing
 
 
-def _learns(watch: Watch) -> bool:
+def learns(watch: Watch) -> bool:
+    """Return whether a watch learns a baseline."""
     return watch.signal != SILENCE and not watch.has_limit
 
 

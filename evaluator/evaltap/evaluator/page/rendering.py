@@ -165,7 +165,6 @@ def _unpacked(value: object) -> object:
 
 
 def _parts(value: Any) -> Mapping[Any, Any]:
-    """Return the named parts of a value; empty if it has none."""
     if isinstance(value, Mapping):
         return value
     if isinstance(value, tuple):

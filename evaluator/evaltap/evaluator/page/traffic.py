@@ -81,7 +81,6 @@ def span_between(start: datetime, end: datetime) -> Span:
 
 
 def _whole(at: datetime, width: timedelta) -> datetime:
-    """Return the beginning of a time's bucket."""
     day = datetime(at.year, at.month, at.day)
     return day + (at - day) // width * width
 

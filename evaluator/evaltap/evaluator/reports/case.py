@@ -234,14 +234,12 @@ def _turn_lines(number: int, turn: Row, data: Row) -> Iterator[_Line]:
 
 
 def _agent(turn: Row) -> str:
-    """Return the agent's name, version, environment and tags."""
     version = f"version {turn['version']}" if turn["version"] else None
     parts = (turn["agent_name"], version, turn["environment"], *(turn["tags"] or ()))
     return ", ".join(filter(None, parts))
 
 
 def _figures(turn: Row) -> Iterator[str]:
-    """Yield latency, tokens and cost if they were captured."""
     if turn["latency_ms"] is not None:
         milliseconds = turn["latency_ms"]
         yield f"{milliseconds / 1000:.1f} s" if milliseconds >= 1000 else f"{milliseconds:.0f} ms"

@@ -157,7 +157,6 @@ def _unscored(summary: Summary) -> int:
 
 
 def _about(summary: Summary) -> str:
-    """Return the subject of the table."""
     if not summary.weighted:
         return counted(summary.cases, "case")
     cases = counted(summary.cases, "recorded case")

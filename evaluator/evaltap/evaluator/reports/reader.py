@@ -261,7 +261,6 @@ _NO_FILE: Final = "scored from a file that was not given to this report (`--case
 
 
 def _uses(scored: ReportedScores, files: FileCases) -> list[TurnUse]:
-    """Return the usage of each turn of the scored cases."""
     landed = landed_uses(scored)
     here = {use.key for use in landed}
     return [*landed, *(use for use in files.uses if use.key not in here)]

@@ -115,8 +115,6 @@ def _sorted(turns: Iterable[ReplayedTurn]) -> Sequence[ReplayedTurn]:
 
 
 class _Run(NamedTuple):
-    """A run of a replayed turn."""
-
     turn: int
     number: int
     weight: float

@@ -262,7 +262,6 @@ def mean_of_cases(values: Iterable[float]) -> Rate | None:
 
 
 def _layer(stratum: Stratum, count: float) -> Layer:
-    """Return a stratum as a layer."""
     mean, weight = stratum.mean, stratum.all.weight
     residuals = (
         SessionSum(n, part.total - mean * part.weight, part.weight)

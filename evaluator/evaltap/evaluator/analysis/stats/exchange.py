@@ -293,8 +293,6 @@ def _p_value(laws: Sequence[Law], observed: int, level: float, lanes: int) -> fl
 
 
 class _Normal(NamedTuple):
-    """A normal distribution."""
-
     mean: float
     variance: float
 

@@ -305,7 +305,6 @@ def _provenance(header: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
 
 
 def _raw(reader: StoreReader, key: CaseKey) -> str:
-    """Return a landed case as JSON."""
     with these_cases(reader, [key]) as cases:
         data = [case for _, case in landed_data(reader, cases)]
     return orjson.dumps(data[0], option=orjson.OPT_INDENT_2).decode() if data else ""

@@ -241,7 +241,6 @@ def _experiments(reader: StoreReader, rows: Sequence[Mapping[str, Any]]) -> tupl
 
 
 def _wanted(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
-    """Return the metrics of experiments, as parameters."""
     found: dict[str, list[str]] = {"of": [], "metrics": [], "digests": []}
     for row in rows:
         for part, digest in orjson.loads(row["configuration"]).items():

@@ -176,7 +176,6 @@ def _is_sampled(rows: Sequence[TurnBucket], scores: Sequence[ScoreBucket]) -> bo
 def _metric_lines(
     request: PageRequest, span: Span, found: Sequence[MetricRate], before: Sequence[MetricRate]
 ) -> tuple[MetricLine, ...]:
-    """Return the rate of each metric next to that of the previous period."""
     earlier = {one.digest: one.rate for one in before}
     changes = traffic.changes([(earlier.get(one.digest), one.rate) for one in found])
     return tuple(
@@ -222,7 +221,6 @@ def _end(reader: StoreReader, request: PageRequest, last: datetime) -> datetime:
 
 
 def _minute(reader: StoreReader, which: Literal["min", "max"], hour: datetime) -> datetime:
-    """Return the first or last minute of an hour with a turn."""
     ((found,),) = reader.rows(
         f"SELECT {which}(bucket) FROM turns_by_minute"
         " WHERE bucket >= $hour AND bucket < $hour + INTERVAL 1 HOUR",
@@ -364,7 +362,6 @@ def _charts(
     usual: float | None,
     alarms: Sequence[Mark],
 ) -> tuple[Chart, ...]:
-    """Return the charts that have data."""
     turns, errors, costs = ([0.0] * span.buckets for _ in range(3))
     for row in rows:
         place = span.place(row.bucket)

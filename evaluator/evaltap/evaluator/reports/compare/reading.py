@@ -238,7 +238,6 @@ def side_of(store: StoreReader, runs: Sequence[str] = ()) -> Side:
 
 
 def _score_rows(store: StoreReader, runs: Sequence[str]) -> list[tuple[ScoreRow, str, str]]:
-    """Return scores with their run and stored eval set, oldest first."""
     query = sql(__name__, "side_scores").format(eval_set=_EVAL_SET)
     rows = store.rows(query, {"runs": list(runs)})
     return [

@@ -186,7 +186,6 @@ def _rubrics(
 
 
 def _is_met(votes: Sequence[VoteCell]) -> bool:
-    """Return whether most samples fulfilled the rubric."""
     scores = [vote.score for vote in votes if vote.score is not None]
     return bool(scores) and 2 * sum(score >= 1 for score in scores) > len(scores)
 

@@ -177,7 +177,6 @@ def _of_all(use: Usage) -> str:
 
 
 def _lines(report: Report) -> Iterator[Markup]:
-    """Yield the opened element of each case, with its line."""
     names = [metric.metric_name for metric in report.metrics]
     groups = {
         (one.metric_name, one.status, one.pattern): place
