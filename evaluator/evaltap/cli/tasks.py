@@ -129,8 +129,7 @@ def _as_set(
     cases, metrics = folder / f"{name}.jsonl", folder / f"{name}.metrics.json"
     cases.write_bytes(b"".join(orjson.dumps(case) + b"\n" for case in made.cases))
     kept = _answerable(name, task.metrics())
-    written = [one.model_dump(by_alias=True) for one in kept]
-    metrics.write_bytes(orjson.dumps(written))
+    metrics.write_bytes(orjson.dumps([one.model_dump(by_alias=True) for one in kept]))
     return replace(options, set=cases, metrics=metrics, tasks=replace(options.tasks, tasks=()))
 
 

@@ -76,6 +76,5 @@ def _convert(options: ConvertOptions, out: Path, config: EvalConfig | None) -> i
     cases = list(found)
     if not cases:
         raise InputError("no rows found; expected at least one")
-    name = eval_set_name(out)
-    write_eval_set(out, {"evalSetId": name, "evalCases": cases})
+    write_eval_set(out, {"evalSetId": eval_set_name(out), "evalCases": cases})
     return len(cases)

@@ -41,7 +41,8 @@ def run(options: InitOptions) -> int:
     if chosen.metrics.exists():
         read_metrics(chosen.metrics)
     else:
-        write_bytes(chosen.metrics, _metrics_text(starter_metrics(found, model)).encode())
+        rows = ",\n".join("  " + json.dumps(one) for one in starter_metrics(found, model))
+        write_bytes(chosen.metrics, f"[\n{rows}\n]\n".encode())
         written.append(chosen.metrics)
     if chosen.monitor.exists():
         read_rules(chosen.monitor)
@@ -106,11 +107,6 @@ def _observed(log: str) -> Observed:
             return observed(store)
     finally:
         source.close()
-
-
-def _metrics_text(metrics: list[dict[str, object]]) -> str:
-    lines = ",\n".join("  " + json.dumps(metric) for metric in metrics)
-    return f"[\n{lines}\n]\n"
 
 
 _WATCHES: list[dict[str, object]] = [

@@ -28,10 +28,7 @@ def run(options: ReplayOptions) -> int:
     choice = choice_of(options.chosen)
     by_outcome = bool(outcome_terms(choice.filter) or choice.where)
     into = options.db or options.store.with_name(f"{options.store.stem}.replay.duckdb")
-    with (
-        judge_session("replay", options.judges) as judges,
-        open_stores([options.store]) as store,
-    ):
+    with judge_session("replay", options.judges) as judges, open_stores([options.store]) as store:
         scorer = scorer_of("replay", options, judges)
         catch_up(store)
         drawn = draw(store, choice, digests_of(scorer), options.sample)

@@ -192,8 +192,7 @@ def _list(options: ReviewListOptions) -> int:
         found = items(store, options.queue)
         _, figures = agreement_of(store)
     if options.json:
-        data = {"items": [one.data() for one in found], "agreement": figures}
-        print_json(data)
+        print_json({"items": [one.data() for one in found], "agreement": figures})
         return 0
     for one in found:
         text = (one.turn.get("userContent") or {}).get("content") or ""

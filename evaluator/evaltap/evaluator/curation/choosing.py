@@ -265,8 +265,7 @@ def _weigh(filling: _Filling, window: WindowTurns, radius: float | None, whole: 
     found: defaultdict[TurnKey, _Alike] = defaultdict(_Alike)
     for turn in filling.compared.values():
         found[filling.group_of(turn.key)].add(turn, filling.ends.get(turn.key, 0.0))
-    known = _weight(found.values())
-    if radius is not None and known < whole * (1 - 1e-9):
+    if radius is not None and _weight(found.values()) < whole * (1 - 1e-9):
         for group, turn in _others(filling, window, radius):
             found[group].add(turn, filling.end_of_others)
     reached = whole

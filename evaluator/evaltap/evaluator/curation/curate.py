@@ -135,8 +135,7 @@ def _case(
     chosen: Sequence[Chosen],
 ) -> tuple[CaseData, list[EvalMetric]]:
     turns = [one.turn.key.invocation_id for one in chosen]
-    rejected = means.reviewed.rejected.get(session.key, set())
-    if set(turns) & rejected:
+    if set(turns) & means.reviewed.rejected.get(session.key, set()):
         raise ExcludedTurnError("a reviewer rejected it")
     if recipe.whole and session.has_holes:
         raise ExcludedTurnError(
@@ -175,8 +174,7 @@ def sealed(case: CaseData, source: dict[str, Json], redact: Redact) -> CaseData:
     # Users' messages may be older than a redaction rule.
     case = redact(case)
     # In the form of the file, so that the hash is that of the data read back.
-    read_back = parse(EvalCase, case, place=f"case {case['evalId']!r:.40}")
-    case = read_back.model_dump(by_alias=True)
+    case = parse(EvalCase, case, place=f"case {case['evalId']!r:.40}").model_dump(by_alias=True)
     source["contentHash"] = content_hash(case)
     case["source"] = {"curation": source}
     return case

@@ -133,8 +133,7 @@ def _group(
         for turns, similarity in zip(named, group.similarities, strict=True)
         for one in turns
     }
-    weight = sum(one.weight for one in members)
-    return TurnGroup(members, weight, similarities, group.doubtful)
+    return TurnGroup(members, sum(one.weight for one in members), similarities, group.doubtful)
 
 
 def _embedder() -> Callable[[Sequence[str]], Any]:

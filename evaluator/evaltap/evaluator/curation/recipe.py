@@ -129,8 +129,7 @@ BUILT_IN: Final[Mapping[str, Recipe]] = {
 def read_recipe(path: Path) -> Recipe:
     """Read a recipe; raise FormatError that names the unknown or invalid key."""
     data = canonical.loads(read_bytes(path), path=str(path))
-    reader = _Reader(str(path))
-    recipe = reader.recipe(data, path.stem.removesuffix(".recipe"))
+    recipe = _Reader(str(path)).recipe(data, path.stem.removesuffix(".recipe"))
     return replace(recipe, folder=path.parent)
 
 

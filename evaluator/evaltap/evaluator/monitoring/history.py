@@ -130,8 +130,7 @@ def as_stored(store: StoreReader, alert: Alert) -> Alert:
     """Return an alert with the alarms that have become part of it since it was noted."""
     if not alert.began:
         return alert
-    given = {"alert_id": alert.alert_id}
-    for (event,) in store.rows(_STORED, given):
+    for (event,) in store.rows(_STORED, {"alert_id": alert.alert_id}):
         return replace(alert, event=event_of(json.loads(event), alert.event.cases))
     return alert
 

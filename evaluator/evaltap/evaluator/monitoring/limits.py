@@ -237,14 +237,10 @@ def _event(
     return Event(watch.name, slice_, status, at, since, rate_after=rate, most=passed, **figures)
 
 
-def _is_bad(watch: Watch, turn: WatchedTurn) -> bool:
-    """Return whether a turn is bad; for a mean, whether its own value is beyond the limit."""
-    return _beyond(watch, turn.amount, turn.amount) if unit_of(watch) else turn.bad > 0
-
-
 def _with_cases(event: Event, watch: Watch, turns: Iterable[WatchedTurn]) -> Event:
-    bad = [turn for turn in turns if _is_bad(watch, turn)]
-    if unit_of(watch):
+    bad = [turn for turn in turns if turn.bad > 0]
+    if unit_of(watch):  # of a mean, those whose own values are beyond the limit
+        bad = [turn for turn in turns if _beyond(watch, turn.amount, turn.amount)]
         bad.sort(key=lambda turn: -abs(turn.amount - (event.most or 0.0)))
     cases = dict.fromkeys(turn.eval_id for turn in bad)
     within = filter_of(watch, event.slice, (), event.since, event.at)

@@ -202,8 +202,7 @@ def _rule_problem(rule: ScoreRule, names: Mapping[str, int], where: str) -> str:
 def _receiver_problem(receiver: AlertReceiver) -> str:
     """Return the problem with a receiver's settings, empty if there is none; secrets are not resolved."""
     if receiver.type not in _KEYS:
-        hint = did_you_mean_one_of(receiver.type, _KEYS)
-        return f"`type` is {receiver.type!r}; {hint}"
+        return f"`type` is {receiver.type!r}; {did_you_mean_one_of(receiver.type, _KEYS)}"
     for key in _KEYS[receiver.type]:
         if not getattr(receiver, key):
             return f"{receiver.type} needs `{to_camel(key)}`"

@@ -222,8 +222,7 @@ def counts_at_once(watch: Watch) -> bool:
 
     Errors, latency and cost are final with the turn, and so is what a fixed limit counts.
     """
-    signal = signal_of(watch)
-    return watch.has_limit or not (signal.of_metric or watch.signal in _LATE)
+    return watch.has_limit or not (signal_of(watch).of_metric or watch.signal in _LATE)
 
 
 def quantiles_of(watch: Watch) -> tuple[float | None, ...]:
@@ -266,8 +265,7 @@ def turns_of(
     `within` restricts the turns to some slices.
     """
     scope = _scope(store, watch, within, since, until, counting.digest)
-    signal = signal_of(watch)
-    return choose_turns(store, scope, [by] if by else [], signal, limit=counting.limit)
+    return choose_turns(store, scope, [by] if by else [], signal_of(watch), limit=counting.limit)
 
 
 def read_turns(

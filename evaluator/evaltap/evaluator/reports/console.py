@@ -114,7 +114,8 @@ def print_summary(
             status = gap.status.replace("_", " ")
             cases = f"{counted(gap.cases, 'case')}, e.g. {shorten(gap.example)}"
             _print_item(out, f"{gap.metric_name}  {status}  {cases}", gap.reason)
-        if rest := _unscored(summary) - sum(gap.cases for gap in summary.unscored):
+        unscored = sum(one.not_evaluated + one.errors for one in summary.metrics)
+        if rest := unscored - sum(gap.cases for gap in summary.unscored):
             out.print(Text(f"  {counted(rest, 'more score')} with other reasons"))
     if summary.worst and store is not None:
         out.print(
@@ -150,10 +151,6 @@ def _of_all(summary: Summary) -> str:
     total = summary.crashed.count + sum(one.failed for one in summary.metrics)
     listed = len(summary.worst)
     return f": {listed} of {total:,}" if listed < total else ""
-
-
-def _unscored(summary: Summary) -> int:
-    return sum(one.not_evaluated + one.errors for one in summary.metrics)
 
 
 def _about(summary: Summary) -> str:
@@ -204,16 +201,10 @@ def _metrics(summary: Summary, padding: int, *, between: str, mean: bool = True)
         cells = [_rate(row, between)]
         if mean:
             cells.append("-" if row.mean_score is None else f"{row.mean_score:.3f}")
-        table.add_row(
-            Text(visible(row.metric_name)),
-            *(_count(getattr(row, field), colour) for field, _, colour in shown),
-            *cells,
-        )
+        counts = ((getattr(row, field), colour) for field, _, colour in shown)
+        texts = (Text(f"{count:,}", style=colour if count else "") for count, colour in counts)
+        table.add_row(Text(visible(row.metric_name)), *texts, *cells)
     return table
-
-
-def _count(count: int, colour: str) -> Text:
-    return Text(f"{count:,}", style=colour if count else "")
 
 
 def _rate(row: MetricCounts, between: str) -> str:

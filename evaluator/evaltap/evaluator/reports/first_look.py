@@ -168,8 +168,7 @@ def look_lines(look: FirstLook) -> Iterator[str]:
     yield from _extremes("slowest", look.slowest, _seconds)
     yield from _extremes("costliest", look.costliest, _dollars)
     if look.cost_usd is not None:
-        unknown = _unknown(look.turns - look.cost_known)
-        yield f"total cost   {_dollars(look.cost_usd)}{unknown}"
+        yield f"total cost   {_dollars(look.cost_usd)}{_unknown(look.turns - look.cost_known)}"
     if look.tokens is not None:
         yield f"tokens       {look.tokens:,}{_unknown(look.turns - look.tokens_known)}"
     if look.worst:

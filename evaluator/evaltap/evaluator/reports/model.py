@@ -353,7 +353,7 @@ def deciding_reason(cell: Cell) -> str:
 def pattern(reason: str) -> str:
     """Return a reason on one line, with quoted texts and numbers replaced by placeholders."""
     line = " ".join(reason[: 4 * _PATTERN_LENGTH].split())
-    general = _VARIABLE.sub(_general, line)
+    general = _VARIABLE.sub(lambda found: "'…'" if found[0][0] in "'\"" else "N", line)
     if len(general) > _PATTERN_LENGTH:
         general = general[:_PATTERN_LENGTH] + "…"
     return general or "no reason given"
@@ -371,10 +371,6 @@ def shared_words(reasons: Iterable[str]) -> str:
     fitting = [piece for piece in shared or () if '"' not in piece]
     longest = max(sorted(fitting), key=len, default="")[:_MOST_SHARED].strip()
     return longest if len(longest) >= _LEAST_SHARED else ""
-
-
-def _general(found: re.Match[str]) -> str:
-    return "'…'" if found[0][0] in "'\"" else "N"
 
 
 T = TypeVar("T")

@@ -490,15 +490,11 @@ def read_case(
     """
     app, eval_set, eval_id = key
     asked = {"app": app, "eval_set": eval_set, "eval_id": eval_id, "run": run_id}
-    with (
-        store.scratch(_LATEST, asked) as scores,
-        these_cases(store, [key]) as cases,
-    ):
+    with store.scratch(_LATEST, asked) as scores, these_cases(store, [key]) as cases:
         found = ReportedScores(store, scores, cases)
         scored = scored_cases(found, limits)
         one = scored[0] if scored else CaseReport(*key, 0, "not_evaluated", ())
-        calls = JudgeCalls(found, limits)
-        (one,) = with_details(found, [one], calls, limits)
+        (one,) = with_details(found, [one], JudgeCalls(found, limits), limits)
         data = dict(expected_data(found, references)).get(key)
         comparison = _comparison(found, metric)
     if data is None:

@@ -70,7 +70,9 @@ def read_pass_k(store: StoreReader, ks: Sequence[int], run_id: str | None = None
             sets[version][whole] = sets[version].get(whole, True) and one["passed"]
     found = [
         _pass_k(metric, version, k, counts)
-        for (metric, version), counts in sorted(cases.items(), key=_order)
+        for (metric, version), counts in sorted(
+            cases.items(), key=lambda one: (one[0][0], one[0][1] or "")
+        )
         for k in ks
     ]
     for version, runs in sorted(sets.items(), key=lambda one: one[0] or ""):
@@ -80,11 +82,6 @@ def read_pass_k(store: StoreReader, ks: Sequence[int], run_id: str | None = None
         counts = [(len(passed), sum(passed)) for passed in of_sets.values()]
         found += [_pass_k(None, version, k, counts) for k in ks]
     return found
-
-
-def _order(one: tuple[tuple[str, str | None], object]) -> tuple[str, str]:
-    (metric, version), _ = one
-    return metric, version or ""
 
 
 def _pass_k(

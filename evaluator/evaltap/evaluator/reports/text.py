@@ -98,9 +98,8 @@ def traffic_line(row: MetricCounts) -> str:
 def diff_lines(turn: TurnEvidence) -> list[str]:
     """Return the calls of a turn, one per line, marked as in a `diff`: `= refund({"amount":5})`.
 
-    Many equal calls in a row are one line.  `=` same, `!` other arguments, `>` out of order, `-` missing,
-    `+` extra, `x` failed and not counted; no
-    mark if there is nothing to compare with.
+    Many equal calls in a row are one line.  `=` same, `!` other arguments, `>` out of order, `-` missing, `+`
+    extra, `x` failed and not counted; no mark if there is nothing to compare with.
     """
     lines: list[str] = []
     for kind, run in groupby(turn.steps, key=lambda step: step.kind):

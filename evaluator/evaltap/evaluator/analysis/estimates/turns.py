@@ -166,7 +166,8 @@ def choose_turns(
     cluster: Cluster = SESSION,
 ) -> Iterator[Turns]:
     """Yield the turns of a scope, with their slices, weights and the signal."""
-    joins = _joins(scope, by, signal) | {cluster.join}
+    joins = {DIMENSIONS[name].join for name in by} | {signal.join, cluster.join}
+    joins |= {join for join, names in _NAMES.items() if names.search(scope.where)}
     parameters: dict[str, object] = {**scope.window, "metric": scope.metric}
     parameters |= {"digests": list(scope.digests), "run_id": scope.run_id, "limit": limit}
     with ExitStack() as stack:
@@ -268,12 +269,6 @@ def newest_verdicts(
     )
     with store.scratch(query, {"since": since, "until": until, "app": app}) as table:
         yield Turns(store, table)
-
-
-def _joins(scope: Scope, by: Sequence[str], signal: Signal) -> set[Join | None]:
-    """Return the joins that slices, the signal and the condition need."""
-    found = {DIMENSIONS[name].join for name in by} | {signal.join}
-    return found | {join for join, names in _NAMES.items() if names.search(scope.where)}
 
 
 def _chosen(scope: Scope, joins: set[Join | None], unit: Unit, languages: Scratch | None) -> str:

@@ -138,8 +138,7 @@ class _Replay:
             for verdicts in [row.new or (None,)]
             for number, verdict in enumerate(verdicts)
         ]
-        keys = _keys_of(rows)
-        cells = _merged(rows, keys)
+        cells = _merged(rows, _keys_of(rows))
         groups = _merged(rows, [(int(bool(row.old)), _power(row.weight)) for row in rows])
         self.cells = len(set(cells))
         self._turns = [

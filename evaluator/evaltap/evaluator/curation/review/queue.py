@@ -273,8 +273,7 @@ def undo(store: StoreWriter, reviewer: str, item_id: str = "") -> Item:
     if not rows:
         raise InputError(f"{reviewer} has no decision to undo")
     ((review_id, decided),) = rows
-    one = item(store, decided)
-    decide(store, one, reviewer, "undo", undoes=review_id)
+    decide(store, item(store, decided), reviewer, "undo", undoes=review_id)
     return item(store, decided)
 
 
@@ -326,8 +325,7 @@ def draw_for_labels(store: StoreReader, metric: str, count: int) -> list[Wanted]
         known = store.column("SELECT DISTINCT metric_name FROM latest_turn_scores ORDER BY 1")
         hint = did_you_mean_one_of(metric, known) if known else "score some first"
         raise InputError(f"--draw {metric}: no turn has a verdict of this metric; {hint}")
-    half = count // 2
-    fails = min(len(drawn[False]), max(half, count - len(drawn[True])))
+    fails = min(len(drawn[False]), max(count // 2, count - len(drawn[True])))
     shares = {False: fails, True: min(len(drawn[True]), count - fails)}
     wanted = []
     for passes, taken in shares.items():

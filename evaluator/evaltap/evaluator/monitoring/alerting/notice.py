@@ -113,8 +113,7 @@ def alertmanager(notice: Notice) -> list[Json]:
 
 def webhook(notice: Notice) -> Json:
     """Return the body that Alertmanager sends to webhooks, plus the row of `monitor alerts --json`."""
-    event = notice.alert.event
-    ended = event.at if notice.status == "resolved" else None
+    ended = notice.alert.event.at if notice.status == "resolved" else None
     annotations = {"summary": notice.summary, "description": notice.description}
     one = {
         "status": notice.status,

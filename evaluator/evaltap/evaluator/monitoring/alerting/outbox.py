@@ -217,8 +217,7 @@ class _Channel:
         for one in list(self._waiting):
             blocked = one.alert.alert_id in before
             before.add(one.alert.alert_id)
-            silenced = self._silenced(one.alert.event.watch)
-            if blocked or silenced or one.not_before > self._now():
+            if blocked or self._silenced(one.alert.event.watch) or one.not_before > self._now():
                 continue
             began = self._began.get(one.alert.alert_id, one.alert.noted_at)
             notice = self._notice_of(one.alert, began, one.repeated)

@@ -24,13 +24,7 @@ from evaltap.evaluator.page.exporting import (
     exported_cases,
     filter_of,
 )
-from evaltap.evaluator.page.request import (
-    Download,
-    PageRequest,
-    case_link,
-    key_text,
-    link,
-)
+from evaltap.evaluator.page.request import Download, PageRequest, case_link, key_text, link
 from evaltap.evaluator.page.views.cases import all_of
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
@@ -101,12 +95,13 @@ def read(reader: StoreReader, request: PageRequest) -> BasketPage:
             if content != wanted.content and not made.cases:
                 made = exported_cases(reader, keys, content, request.redact)
                 wanted = export_request(content, request["format"], request["name"])
-    store = request.store_path
+    store, picked = request.store_path, []
+    for one, key in zip(cases, keys, strict=True):
+        approved, rejected = reviewed.get(key, (0, 0))
+        hrefs = case_link(key), case_link(key, "/expected")
+        picked.append(PickedCase(one, since[key], key_text(key), approved, rejected, *hrefs))
     return BasketPage(
-        tuple(
-            _picked(one, key, since[key], reviewed.get(key, (0, 0)))
-            for one, key in zip(cases, keys, strict=True)
-        ),
+        tuple(picked),
         wanted,
         tuple((name, words, _to(wanted, name)) for name, words in CONTENTS.items()),
         tuple(ENDINGS),
@@ -124,11 +119,6 @@ def _to(wanted: ExportRequest, content: str) -> str:
     form = "" if wanted.form == "trpc" else wanted.form
     name = "" if wanted.name == "basket" else wanted.name
     return link("/basket", **{"as": content}, format=form, name=name)
-
-
-def _picked(case: ListedCase, key: CaseKey, at: datetime, reviewed: tuple[int, int]) -> PickedCase:
-    hrefs = case_link(key), case_link(key, "/expected")
-    return PickedCase(case, at, key_text(key), *reviewed, *hrefs)
 
 
 # -- what people do with it ---------------------------------------------------------------------

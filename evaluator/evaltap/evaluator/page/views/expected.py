@@ -1,13 +1,14 @@
 """Use recorded behaviour as expected: show the difference to the current expectation, and confirm."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
 import orjson
 
+from evaltap.evaluator.cases.evalsets.content import message_text
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.curation.review.queue import (
     DEFAULT_QUEUE,
@@ -126,14 +127,8 @@ def _turn(
     place: int, evidence: TurnEvidence, actual: CaseData, decided: Decided | None
 ) -> TurnToExpect:
     tools = orjson.dumps(actual.get("tools") or [], option=orjson.OPT_INDENT_2).decode()
-    answer = content_of(actual.get("finalResponse"))
+    answer = message_text(actual.get("finalResponse"))
     return TurnToExpect(place, evidence, lines_of(evidence.steps), answer, tools, decided)
-
-
-def content_of(message: object) -> str:
-    """Return the text of a message; empty without one."""
-    content = message.get("content") if isinstance(message, Mapping) else None
-    return content if isinstance(content, str) else ""
 
 
 def _seen(turns: Sequence[tuple[object, ...]]) -> str:
@@ -177,7 +172,7 @@ def use(writer: CursorWriter, request: PageRequest) -> str:
 def _after(request: PageRequest, place: int, actual: CaseData) -> tuple[str | None, Any]:
     """Return answer and tools from the form if they differ from the recording."""
     answer: str | None = request[f"answer-{place}"].replace("\r\n", "\n")
-    if not answer or answer == content_of(actual.get("finalResponse")).strip():
+    if not answer or answer == message_text(actual.get("finalResponse")).strip():
         answer = None
     try:
         tools = orjson.loads(request[f"tools-{place}"]) if request[f"tools-{place}"] else None

@@ -141,7 +141,9 @@ def read(reader: StoreReader, request: PageRequest) -> Overview:
         verdicts=_verdict_counts(found, before),
         past=request.past,
     )
-    usual, alarms = _usual(before, chosen), alarms_in(reader, span)
+    same = [one.rate for one in before if chosen and one.digest == chosen.digest]
+    usual = next((rate.value for rate in same if rate), None)
+    alarms = alarms_in(reader, span)
     left_out = others.get(("turns", ""))
     return Overview(
         made,
@@ -322,12 +324,6 @@ def _verdict_counts(
         one.metric: TurnCounts(sum(one.counts.values()), earlier.get(one.metric, 0))
         for one in found
     }
-
-
-def _usual(before: Sequence[MetricRate], chosen: MetricRate | None) -> float | None:
-    """Return the rate of the chosen metric in the previous period."""
-    found = (one.rate for one in before if chosen and one.digest == chosen.digest)
-    return next((rate.value for rate in found if rate), None)
 
 
 def _delivery(reader: StoreReader) -> Delivery:

@@ -9,6 +9,7 @@ import orjson
 from evaltap.evaluator.analysis.filters.choice import Choice
 from evaltap.evaluator.analysis.filters.listing import list_page
 from evaltap.evaluator.analysis.stats.agreement import Agreement
+from evaltap.evaluator.cases.evalsets.content import message_text
 from evaltap.evaluator.cases.turn import run_failure
 from evaltap.evaluator.curation.review.queue import (
     DECIDED,
@@ -27,7 +28,6 @@ from evaltap.evaluator.page.changes import CursorWriter
 from evaltap.evaluator.page.request import THIS_CASE, PageRequest, case_link, link, named
 from evaltap.evaluator.page.views.case import LIMITS
 from evaltap.evaluator.page.views.cases import all_of
-from evaltap.evaluator.page.views.expected import content_of
 from evaltap.evaluator.reports.diff_lines import DiffLine, lines_of
 from evaltap.evaluator.reports.model import TurnEvidence
 from evaltap.evaluator.reports.reader import read_case
@@ -101,7 +101,7 @@ def read(reader: StoreReader, request: PageRequest) -> ReviewPage:
         evidence=evidence,
         lines=lines_of(evidence.steps) if evidence else (),
         tools_json=orjson.dumps(turn.get("tools") or [], option=orjson.OPT_INDENT_2).decode(),
-        answer=content_of(turn.get("finalResponse")),
+        answer=message_text(turn.get("finalResponse")),
         decided=_decided(reader, request),
         case_href=_case_href(found) if found else "",
         failure=(run_failure(found.turn) or "") if found else "",
@@ -118,8 +118,8 @@ def _evidence(reader: StoreReader, request: PageRequest, one: Item) -> TurnEvide
 def _before(one: Item | None) -> tuple[tuple[str, str], ...]:
     messages = []
     for turn in one.before if one else ():
-        messages.append(("User", content_of(turn.get("userContent"))))
-        answer = content_of(turn.get("finalResponse")) or run_failure(turn) or "no answer"
+        messages.append(("User", message_text(turn.get("userContent"))))
+        answer = message_text(turn.get("finalResponse")) or run_failure(turn) or "no answer"
         messages.append(("Answer", answer))
     return tuple(messages)
 

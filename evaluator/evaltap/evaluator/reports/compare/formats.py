@@ -32,8 +32,7 @@ def write_comparison(
     """
     if clean is not None:
         found = cleaned(found, clean)
-    text = _WRITERS[format_of(path)](found)
-    write_bytes(path, text.encode("utf-8", "replace"))
+    write_bytes(path, _WRITERS[format_of(path)](found).encode("utf-8", "replace"))
 
 
 def cleaned(found: Comparison, clean: Callable[[str], str]) -> Comparison:

@@ -10,7 +10,6 @@ from evaltap.evaluator.analysis.stats.difference import mean_rate
 from evaltap.evaluator.analysis.stats.exchange import Trials
 from evaltap.evaluator.analysis.stats.rate import Rate
 from evaltap.evaluator.cases.identity import CaseKey, case_identity
-from evaltap.evaluator.cases.turn import Case
 from evaltap.evaluator.reports.compare.sides import (
     Recording,
     ScoreRow,
@@ -60,7 +59,10 @@ def gated_side(gate: Gate, cases: Sequence[GatedCase], name: str) -> Side:
             scored = (metric.status.value, metric.score, metric.threshold, metric.reason)
             rows.append(ScoreRow(key, trial, metric.name, digests[metric.name], *scored))
         made[key][trial] = case
-        recordings[key].append(_recording(trial, case))
+        recorded = case.get("actualConversation") or case.get("conversation") or ()
+        expected = case.get("conversation") or [None] * len(recorded)
+        turns = list(map(recorded_turn, recorded, expected))
+        recordings[key].append(recording_of(trial, turns))
 
     return Side(
         name,
@@ -141,12 +143,6 @@ def _dimension_row(gate: Gate, name: str, made_of: Sequence[ScoreRow], digest: s
     status, score = dimension_verdict(threshold, found)
     key, trial = made_of[0][:2]
     return ScoreRow(key, trial, name, digest, status.value, score, threshold)
-
-
-def _recording(trial: str, case: Case) -> Recording:
-    recorded = case.get("actualConversation") or case.get("conversation") or ()
-    expected = case.get("conversation") or [None] * len(recorded)
-    return recording_of(trial, list(map(recorded_turn, recorded, expected)))
 
 
 ORDER = ("passed", "incomplete", "failed")

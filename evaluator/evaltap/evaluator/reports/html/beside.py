@@ -325,11 +325,12 @@ def _statuses(columns: Sequence[_Column]) -> Mapping[str, set[str]]:
 def _end(one: _Column, first: _Column | None, shown: Set[str], *, is_recorded: bool) -> TurnEnd:
     """Return how a column ends; `shown` are the metrics whose verdicts are of interest."""
     text = one.text
+    telemetry = {} if one.turn is None else one.turn.data.get("telemetry") or {}
     return TurnEnd(
         text and cut(text, LIMITS.text),
         first is not None and text is not None and text == first.text,
         _note(one, is_recorded=is_recorded),
-        _error(one),
+        error_text(telemetry.get("error") or {}),
         tuple(Said(metric, one.verdicts[metric]) for metric in sorted(shown & one.verdicts.keys())),
     )
 
@@ -421,8 +422,3 @@ def _note(column: _Column, *, is_recorded: bool) -> str:
     if fate == "off_script":
         return "off script: the user's message answers something else"
     return "" if column.turn is None or column.turn.final_text is not None else "no answer"
-
-
-def _error(column: _Column) -> str:
-    telemetry = {} if column.turn is None else column.turn.data.get("telemetry") or {}
-    return error_text(telemetry.get("error") or {})
