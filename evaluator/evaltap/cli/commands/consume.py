@@ -47,7 +47,7 @@ from evaltap.evaluator.scoring.time_limit import WATCH
 from evaltap.evaluator.store.database import LANDING_MEMORY, Store
 from evaltap.evaluator.store.remote.server import served
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.formats.monitor import MonitorFile
+from evaltap.schemas.formats.monitor import MonitorFile, ScoreRule
 from evaltap.schemas.log.location import parse_log_location
 from evaltap.schemas.text import counted
 
@@ -191,16 +191,7 @@ def _consume(
         account = account_of(store)
         moved += report_start_position(options.command, options.log, options.begin, source, store)
         rules = read_monitor(options.monitor, scorer)
-        pending = None
-        if scorer is not None:
-            pending = PendingScorer(
-                store,
-                scorer,
-                references=references,
-                threads=options.scoring.concurrency if scorer.waits else 1,
-                engine=engine,
-                rules=rules.score,
-            )
+        pending = _pending(options, store, scorer, engine, references, rules.score)
         closed = opened.enter_context(ExitStack())  # the tasks close before the page and the store
         consumer = Consumer(
             source,
@@ -233,6 +224,22 @@ def _consume(
         lost = lost_turns(options.command, consumer.consumed, account, account_of(store))
         verdict = _verdict(options, store, pending, references)
         return _finish(options, consumer, verdict, lost)
+
+
+def _pending(
+    options: ConsumeOptions,
+    store: Store,
+    scorer: CaseScorer | None,
+    engine: Engine | None,
+    references: References | None,
+    rules: Sequence[ScoreRule],
+) -> PendingScorer | None:
+    if scorer is None:
+        return None
+    threads = options.scoring.concurrency if scorer.waits else 1
+    return PendingScorer(
+        store, scorer, references=references, threads=threads, engine=engine, rules=rules
+    )
 
 
 def _shown(

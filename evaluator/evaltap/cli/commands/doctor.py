@@ -54,7 +54,18 @@ def run(options: DoctorOptions) -> int:
     # While the topic has unread records, missing records may be among them.
     total = Total.of(found, waits=topics.away or topics.waiting > 0)
     if options.json:
-        _print_json(sights, topics.positions, found, lag, total)
+        rows = [
+            {"about": s.about, "found": s.found, "verdict": s.verdict, "remedy": s.remedy}
+            for s in sights
+        ]
+        data = {
+            "sights": rows,
+            "partitions": [position.data() for position in topics.positions],
+            "producers": [account_data(account) for account in found],
+            "losses": total.losses,
+            "unscored": None if lag is None else lag.data(),
+        }
+        print_json(data)
     else:
         for sight in sights:
             _print_line(f"{_SIGNS[sight.severity]} ", f"{sight.about}: {sight.found}")
@@ -113,26 +124,6 @@ def _topics(cluster: KafkaLocation, db: Path | None) -> _Topics:
     found = f"the cluster has no topic {', '.join(missing)}"
     sights = [Diagnostic("topics", found, "problem", "check the name in --log")] if missing else []
     return _Topics(positions, sights, holds_traces=cluster.format == OTLP)
-
-
-def _print_json(
-    sights: Sequence[Diagnostic],
-    positions: Sequence["LogPosition"],
-    accounts: Sequence[Account],
-    lag: "Lag | None",
-    total: Total,
-) -> None:
-    data = {
-        "sights": [
-            {"about": s.about, "found": s.found, "verdict": s.verdict, "remedy": s.remedy}
-            for s in sights
-        ],
-        "partitions": [position.data() for position in positions],
-        "producers": [account_data(account) for account in accounts],
-        "losses": total.losses,
-        "unscored": None if lag is None else lag.data(),
-    }
-    print_json(data)
 
 
 def _print_line(head: str, text: str) -> None:

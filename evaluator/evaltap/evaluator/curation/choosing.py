@@ -4,6 +4,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,7 +25,6 @@ from evaltap.evaluator.curation.picks import OFFERED, STRATIFIED, Offer, TurnKey
 from evaltap.evaluator.curation.recipe import Pick, Recipe
 from evaltap.evaluator.curation.values import Seen, seen_of_set
 from evaltap.evaluator.store.queries import StoreReader
-from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.text import did_you_mean_one_of
 
 Progress = Callable[[int], None]
@@ -189,8 +189,19 @@ def _allowed(
     path = Path(pick.against)
     cases = read_set(path if path.is_absolute() else recipe.folder / path).cases
     if pick.label == "new":
+        # Those that are not similar to any case of the set: other tools or other words.
         radius = RADIUS if recipe.radius is None else recipe.radius
-        return _new(found, compared, cases, radius)
+        texts: dict[str, list[str]] = {}
+        for turn in chain.from_iterable(map(expected_turns, cases)):
+            text = normal(message_text(turn.get("userContent")))
+            texts.setdefault(tool_path(turn), []).append(text)
+        known = {path: SimilarTexts(same) for path, same in texts.items()}
+
+        def is_new(one: ComparedTurn) -> bool:
+            index = known.get(one.block.tool_path)
+            return index is None or float(index.to_text(normal(one.text)).max()) < radius
+
+        return [offer for offer in found if is_new(compared[offer.key])]
     covered = {_value(pick, turn) for turn in seen_of_set(cases, store)}
     return [offer for offer in found if offer.label.partition(":")[2] not in covered]
 
@@ -207,28 +218,6 @@ def _value(pick: Pick, turn: Seen) -> str | None:
     names = sorted(pick.by, key=lambda name: name == "language")  # labels end with the language
     found = [values[name] for name in names]
     return None if None in found else ", ".join(value or "(none)" for value in found)
-
-
-def _new(
-    offers: Sequence[Offer],
-    compared: Mapping[TurnKey, ComparedTurn],
-    cases: Sequence[CaseData],
-    radius: float,
-) -> list[Offer]:
-    """Return the offers that are not similar to any case of a set: other tools or other words."""
-    texts: dict[str, list[str]] = {}
-    for case in cases:
-        for turn in expected_turns(case):
-            text = normal(message_text(turn.get("userContent")))
-            texts.setdefault(tool_path(turn), []).append(text)
-    known = {path: SimilarTexts(found) for path, found in texts.items()}
-
-    def is_new(offer: Offer) -> bool:
-        one = compared[offer.key]
-        index = known.get(one.block.tool_path)
-        return index is None or float(index.to_text(normal(one.text)).max()) < radius
-
-    return [offer for offer in offers if is_new(offer)]
 
 
 _CERTAIN: Final = 1 - 1e-9

@@ -77,7 +77,11 @@ def curate(store: StoreReader, recipe: Recipe, means: Means) -> Curated:
         raise InputError(f"{store.path}: nothing has landed yet; land a log with `evaltap consume`")
     choices = choose(store, recipe, means.progress)
     sessions = read_sessions(store, (one.turn.key for one in choices.chosen))
-    check = _check(store, recipe, means, sessions)
+    check = None
+    if recipe.expect == "regression":
+        assert means.scorer_of is not None  # the caller provides it for regression recipes
+        metrics_ = metrics_that_failed(store, sessions.values())
+        check = RegressionCheck(metrics_, means.scorer_of, means.fixed)
     made = Curated(picks=choices.picks, window=choices.window)
     if recipe.radius is not None:
         made.health = health(choices.groups)
@@ -178,16 +182,6 @@ def sealed(case: CaseData, source: dict[str, Json], redact: Redact) -> CaseData:
     source["contentHash"] = content_hash(case)
     case["source"] = {"curation": source}
     return case
-
-
-def _check(
-    store: StoreReader, recipe: Recipe, means: Means, sessions: Mapping[CaseKey, Session]
-) -> RegressionCheck | None:
-    if recipe.expect != "regression":
-        return None
-    assert means.scorer_of is not None  # the caller provides it for regression recipes
-    metrics = metrics_that_failed(store, sessions.values())
-    return RegressionCheck(metrics, means.scorer_of, means.fixed)
 
 
 def metrics_that_failed(

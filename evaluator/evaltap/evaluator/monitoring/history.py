@@ -74,7 +74,14 @@ def note_alerts(
     for event in events:
         if not event.part_of:
             streams.setdefault(_key(event), []).append(event)
-    streams |= _gone(known, streams.keys(), measures, watches, store.now())
+    for key, one in known.items():
+        is_gone = key.watch in measures or (watches and key.watch not in watches)
+        if one.firing and is_gone and key not in streams:
+            slice_, measure = json.loads(key.slice), measures.get(key.watch, "")
+            ended = Event(
+                key.watch, slice_, "ok", store.now(), quantile=one.quantile, measure=measure
+            )
+            streams[key] = [ended]
     found = [
         alert for key, many in streams.items() for alert in _new(key, known.get(key), many, store)
     ]
@@ -87,25 +94,6 @@ def note_alerts(
                 "alert_cases",
                 [(one.alert_id, case, one.noted_at) for one in found for case in one.event.cases],
             )
-    return found
-
-
-def _gone(
-    known: Mapping[Key, Standing],
-    seen: Collection[Key],
-    measures: Mapping[str, str],
-    watches: Collection[str],
-    now: datetime,
-) -> dict[Key, list[Event]]:
-    """Return the ends of alarms whose stream or watch is gone."""
-    found = {}
-    for key, one in known.items():
-        is_gone = key.watch in measures or (watches and key.watch not in watches)
-        if one.firing and is_gone and key not in seen:
-            slice_, measure = json.loads(key.slice), measures.get(key.watch, "")
-            found[key] = [
-                Event(key.watch, slice_, "ok", now, quantile=one.quantile, measure=measure)
-            ]
     return found
 
 

@@ -175,7 +175,20 @@ def _steps(
         if row.actual is not None:
             steps += _made("left_out", calls[done : places[row.actual]], done, limits)
             done = places[row.actual] + 1
-        steps.append(_step(row, expected, made, places, limits))
+        changes, text = row.changes, limits.text
+        step = Step(
+            row.kind,
+            None if row.expected is None else _call(expected[row.expected], text),
+            None if row.actual is None else _call(made[row.actual], text),
+            tuple(cut(str(one), text) for one in changes),
+            tuple(
+                ArgumentDifference(one.path, _value(one.expected, text), _value(one.actual, text))
+                for one in changes
+            ),
+            None if row.expected is None else row.expected + 1,
+            None if row.actual is None else places[row.actual] + 1,
+        )
+        steps.append(step)
     return (*steps, *_made("left_out", calls[done:], done, limits))
 
 
@@ -218,29 +231,6 @@ def _made(kind: StepKind, calls: Sequence[AnyCall], before: int, limits: Limits)
         Step(kind, None, _call(call, limits.text), actual_place=place)
         for place, call in enumerate(calls, before + 1)
     ]
-
-
-def _step(
-    row: DiffRow,
-    expected: Sequence[AnyCall],
-    made: Sequence[AnyCall],
-    places: Sequence[int],
-    limits: Limits,
-) -> Step:
-    return Step(
-        row.kind,
-        None if row.expected is None else _call(expected[row.expected], limits.text),
-        None if row.actual is None else _call(made[row.actual], limits.text),
-        tuple(cut(str(change), limits.text) for change in row.changes),
-        tuple(
-            ArgumentDifference(
-                one.path, _value(one.expected, limits.text), _value(one.actual, limits.text)
-            )
-            for one in row.changes
-        ),
-        None if row.expected is None else row.expected + 1,
-        None if row.actual is None else places[row.actual] + 1,
-    )
 
 
 def _value(value: object, limit: int) -> str | None:

@@ -372,23 +372,23 @@ def calibrate_metric(
         if first != label.line:
             raise InputError(f"line {label.line}: labels the same as line {first}; keep one")
         by_level[level].append((label, verdict))
-    return [_calibrated(name, level, found, verdicts) for level, found in by_level.items()]
-
-
-def _calibrated(
-    name: str, level: Level, found: Sequence[tuple[Label, _Verdict]], verdicts: _Verdicts
-) -> Calibrated:
-    labels, differing = [], []
-    for label, verdict in found:
-        if verdict.passes is None:
-            continue
-        weight = 1 / verdict.probability
-        labels.append(Labelled(verdict.passes, label.passes, weight, label.key.eval_id))
-        if verdict.passes != label.passes:
-            key = label.key
-            differing.append((key.eval_id, key.invocation_id, key.rubric_id, verdict.passes))
-    calibration = calibrate(labels, verdicts.of(level))
-    return Calibrated(name, level, calibration, len(found) - len(labels), tuple(differing))
+    calibrated = []
+    for level, found in by_level.items():
+        judged = [(label, one.passes, 1 / one.probability) for label, one in found]
+        pairs = [
+            Labelled(passes, label.passes, weight, label.key.eval_id)
+            for label, passes, weight in judged
+            if passes is not None
+        ]
+        differing = tuple(
+            (*label.key[:3], passes)
+            for label, passes, _ in judged
+            if passes is not None and passes != label.passes
+        )
+        calibration = calibrate(pairs, verdicts.of(level))
+        without_verdict = len(found) - len(pairs)
+        calibrated.append(Calibrated(name, level, calibration, without_verdict, differing))
+    return calibrated
 
 
 def _verdict(verdicts: _Verdicts, label: Label, metric_name: str) -> _Verdict:

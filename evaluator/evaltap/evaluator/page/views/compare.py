@@ -9,7 +9,6 @@ from typing import Final, NamedTuple
 from evaltap.evaluator.analysis.estimates.scope import Scope, condition
 from evaltap.evaluator.analysis.filters.language import quoted
 from evaltap.evaluator.cases.identity import CaseKey
-from evaltap.evaluator.cases.references import References
 from evaltap.evaluator.page.request import PageRequest, Tab, case_link, link
 from evaltap.evaluator.page.views.runs import RunLine, newest_first
 from evaltap.evaluator.reports.compare import wording
@@ -383,8 +382,29 @@ def _opened(
 ) -> Iterator[CaseSide]:
     for name, side, line in zip("AB", sides, runs, strict=True):
         key = None if case is None else _own_key(side, case.key)
-        if key is not None:
-            yield _case_side(reader, name, key, line, metric, request.references)
+        if key is None:
+            continue
+        run_id = line.run.run_id
+        report = read_case(
+            reader,
+            key,
+            run_id=run_id,
+            metric=metric,
+            references=request.references,
+            limits=_LIMITS,
+        )
+        cell = next((cell for cell in report.cells if cell.metric_name == metric), None)
+        turns, _ = views_of(replace(report, cells=()), within=name)  # the verdict stands above them
+        note = report.evidence_note
+        if line.run.kind == "files":
+            turns, note = (), "Its turns are not in this store, because it was scored from a file."
+        ((revision,),) = reader.rows(
+            "SELECT max(revision) FROM cases WHERE app_name = ? AND eval_set_id = ? AND eval_id = ?",
+            list(key),
+        )
+        if turns and revision != report.revision:
+            note = f"The score is for revision {report.revision}; the turns shown are of revision {revision}."
+        yield CaseSide(name, cell, turns, note, case_link(key, run=run_id, metric=metric))
 
 
 def _own_key(side: Side, key: CaseKey) -> CaseKey | None:
@@ -392,29 +412,3 @@ def _own_key(side: Side, key: CaseKey) -> CaseKey | None:
     named = key if key in side.cases else None
     named = named or next((one for one in side.cases if one[2] == key[2]), None)
     return None if named is None else side.stored[named]
-
-
-def _case_side(
-    reader: StoreReader,
-    name: str,
-    key: CaseKey,
-    line: RunLine,
-    metric: str,
-    references: References | None,
-) -> CaseSide:
-    run_id = line.run.run_id
-    report = read_case(
-        reader, key, run_id=run_id, metric=metric, references=references, limits=_LIMITS
-    )
-    cell = next((cell for cell in report.cells if cell.metric_name == metric), None)
-    turns, _ = views_of(replace(report, cells=()), within=name)  # the verdict stands above them
-    note = report.evidence_note
-    if line.run.kind == "files":
-        turns, note = (), "Its turns are not in this store, because it was scored from a file."
-    ((revision,),) = reader.rows(
-        "SELECT max(revision) FROM cases WHERE app_name = ? AND eval_set_id = ? AND eval_id = ?",
-        list(key),
-    )
-    if turns and revision != report.revision:
-        note = f"The score is for revision {report.revision}; the turns shown are of revision {revision}."
-    return CaseSide(name, cell, turns, note, case_link(key, run=run_id, metric=metric))

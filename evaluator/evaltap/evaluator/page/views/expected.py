@@ -115,20 +115,15 @@ def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
         )
     by_place = {one.place: one for one in decided_turns(reader, request, key)}
     report = read_case(reader, key, references=request.references, limits=_LIMITS)
-    shown = tuple(
-        _turn(place, evidence, orjson.loads(row[2]), by_place.get(place))
-        for place, (evidence, row) in enumerate(zip(report.evidence, turns, strict=False), 1)
-    )
-    data = ExpectedPage(key, key_text(key), shown, _seen(turns), _case_href(key, request))
+    shown = []
+    for place, (evidence, row) in enumerate(zip(report.evidence, turns, strict=False), 1):
+        actual: CaseData = orjson.loads(row[2])
+        tools = orjson.dumps(actual.get("tools") or [], option=orjson.OPT_INDENT_2).decode()
+        texts = message_text(actual.get("finalResponse")), tools
+        lines = lines_of(evidence.steps)
+        shown.append(TurnToExpect(place, evidence, lines, *texts, by_place.get(place)))
+    data = ExpectedPage(key, key_text(key), tuple(shown), _seen(turns), _case_href(key, request))
     return PageAnswer("expected.html.j2", "Use as expected", data)
-
-
-def _turn(
-    place: int, evidence: TurnEvidence, actual: CaseData, decided: Decided | None
-) -> TurnToExpect:
-    tools = orjson.dumps(actual.get("tools") or [], option=orjson.OPT_INDENT_2).decode()
-    answer = message_text(actual.get("finalResponse"))
-    return TurnToExpect(place, evidence, lines_of(evidence.steps), answer, tools, decided)
 
 
 def _seen(turns: Sequence[tuple[object, ...]]) -> str:

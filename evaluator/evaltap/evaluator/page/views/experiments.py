@@ -276,9 +276,30 @@ def view_one(reader: StoreReader, request: PageRequest) -> PageAnswer:
         if found is None:
             return problem(404, f"There is no session {request['case']!r} in experiment {name!r}.")
         return PageAnswer("beside.html.j2", request["case"], found)
-    return PageAnswer(
-        "experiment.html.j2", name, _experiment_page(request, experiment, lines, reasons)
+    shown = request["show"] if request["show"] in TABS else ""
+    chosen = [one for one in lines if shown in ("", one.kind)]
+    at = min(request.count("at"), len(chosen))
+    until = at + PER_PAGE
+
+    def to(**changed: str | int | None) -> str:
+        return link("/experiment", **{"id": experiment.experiment_id, "show": shown} | changed)
+
+    counts = {name: sum(one.kind == name for one in lines) for name in TABS}
+    page = ExperimentPage(
+        experiment=experiment,
+        reasons=tuple(reasons[:_REASONS]),
+        more_reasons=max(0, len(reasons) - _REASONS),
+        show=shown,
+        tabs=(
+            Tab("all", len(lines), to(show=None)),
+            *(Tab(name, count, to(show=name)) for name, count in counts.items() if count),
+        ),
+        sessions=tuple(replace(one, href=to(case=one.eval_id)) for one in chosen[at:until]),
+        matched=len(chosen),
+        next_href=to(at=until) if until < len(chosen) else "",
+        previous_href=to(at=max(at - PER_PAGE, 0) or None) if at else "",
     )
+    return PageAnswer("experiment.html.j2", name, page)
 
 
 @dataclass(slots=True)
@@ -383,37 +404,6 @@ def _reasons(units: Mapping[str, Sequence[_Unit]]) -> list[UnitReason]:
         UnitReason(*key, len(ids), tuple(dict.fromkeys(ids))[:3]) for key, ids in found.items()
     ]
     return sorted(reasons, key=lambda one: (-one.count, one.state, one.tool, one.why))
-
-
-def _experiment_page(
-    request: PageRequest,
-    experiment: Experiment,
-    lines: Sequence[SessionLine],
-    reasons: Sequence[UnitReason],
-) -> ExperimentPage:
-    shown = request["show"] if request["show"] in TABS else ""
-    chosen = [one for one in lines if shown in ("", one.kind)]
-    at = min(request.count("at"), len(chosen))
-    until = at + PER_PAGE
-
-    def to(**changed: str | int | None) -> str:
-        return link("/experiment", **{"id": experiment.experiment_id, "show": shown} | changed)
-
-    counts = {name: sum(one.kind == name for one in lines) for name in TABS}
-    return ExperimentPage(
-        experiment=experiment,
-        reasons=tuple(reasons[:_REASONS]),
-        more_reasons=max(0, len(reasons) - _REASONS),
-        show=shown,
-        tabs=(
-            Tab("all", len(lines), to(show=None)),
-            *(Tab(name, count, to(show=name)) for name, count in counts.items() if count),
-        ),
-        sessions=tuple(replace(one, href=to(case=one.eval_id)) for one in chosen[at:until]),
-        matched=len(chosen),
-        next_href=to(at=until) if until < len(chosen) else "",
-        previous_href=to(at=max(at - PER_PAGE, 0) or None) if at else "",
-    )
 
 
 def _session_page(

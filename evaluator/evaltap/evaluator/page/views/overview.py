@@ -159,11 +159,7 @@ def read(reader: StoreReader, request: PageRequest) -> Overview:
         charts=_charts(span, rows, scores, chosen, newest, latencies, usual, alarms),
         metrics=_metric_lines(request, span, found, before),
         reasons=tuple(Reason(one, _filter(request, _failing(one), span)) for one in why),
-        tools=tuple(
-            ToolLine(one, _cases(request, q, span), _cases(request, f"{q} error:*", span))
-            for one in tools
-            for q in [f"tool:{quoted(one.tool)}"]
-        ),
+        tools=tuple(_tool_line(request, one, span) for one in tools),
         delivery=delivery,
         turns=turns,
     )
@@ -257,6 +253,11 @@ def _failing(reason: ReasonCount) -> str:
         typed = '"' not in reason.metric and reason.metric not in ("error", "did not end")
         return f'status:crashed error:"{reason.metric}"' if typed else "status:crashed"
     return f"metric:{reason.metric}={reason.status}"
+
+
+def _tool_line(request: PageRequest, use: ToolUse, span: Span) -> ToolLine:
+    q = f"tool:{quoted(use.tool)}"
+    return ToolLine(use, _cases(request, q, span), _cases(request, f"{q} error:*", span))
 
 
 def _tiles(

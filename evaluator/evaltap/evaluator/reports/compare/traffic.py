@@ -167,24 +167,16 @@ def _rates(side: Selection) -> tuple[Mapping[str, Mapping[str, SliceRate]], list
     return rates, list(found.notes)
 
 
-def _versions(
-    name: str, ones: Mapping[str, SliceRate], others: Mapping[str, SliceRate], rules: Rules
-) -> tuple[SliceRate, SliceRate]:
-    same = [digest for digest in others if digest in ones]
-    if same:
-        return ones[same[-1]], others[same[-1]]
-    if rules.across_metrics:
-        return list(ones.values())[-1], list(others.values())[-1]
-    raise InputError(
-        f"metric '{name}' differs between the sides; score both with the same metrics file, or compare them"
-        " anyway with --across-metrics"
-    )
-
-
 def _change(
     name: str, ones: Mapping[str, SliceRate], others: Mapping[str, SliceRate], rules: Rules
 ) -> MetricChange:
-    base, head = _versions(name, ones, others, rules)
+    same = [digest for digest in others if digest in ones]
+    if not (same or rules.across_metrics):
+        raise InputError(
+            f"metric '{name}' differs between the sides; score both with the same metrics file, or compare"
+            " them anyway with --across-metrics"
+        )
+    base, head = (one[same[-1]] if same else list(one.values())[-1] for one in (ones, others))
     before, now = _totals(base), _totals(head)
     assert base.rate is not None
     assert head.rate is not None  # sides without a rate are left out
