@@ -49,7 +49,9 @@ def run(options: DoctorOptions) -> int:
     if lag is not None and lag.cases:
         behind = f"{counted(lag.cases, 'case')} without scores, the oldest for {lag.seconds:,.0f} s"
         sights.append(Diagnostic("scoring", behind, "note"))
-    found, topics = _log_and_topics(log, options)
+    location = parse_log_location(log) if log else None
+    found = _accounts(None if isinstance(location, KafkaLocation) else location, options)
+    topics = _topics(location, options.db) if isinstance(location, KafkaLocation) else _Topics()
     sights += topics.sights
     # While the topic has unread records, missing records may be among them.
     total = Total.of(found, waits=topics.away or topics.waiting > 0)
@@ -132,13 +134,6 @@ def _print_line(head: str, text: str) -> None:
     width = get_terminal_size((PIPE_WIDTH, 0)).columns - len(head)
     lines = textwrap.wrap(text, max(40, width), break_long_words=False, break_on_hyphens=False)
     print(head + f"\n{' ' * len(head)}".join(lines))
-
-
-def _log_and_topics(log: str | None, options: DoctorOptions) -> tuple[Sequence[Account], _Topics]:
-    location = parse_log_location(log) if log else None
-    if isinstance(location, KafkaLocation):
-        return _accounts(None, options), _topics(location, options.db)
-    return _accounts(location, options), _Topics()
 
 
 def _accounts(log: Path | None, options: DoctorOptions) -> Sequence[Account]:

@@ -266,15 +266,21 @@ class WindowTexts:
 
     def _read(self) -> list[ComparedTurn]:
         known: dict[tuple[Block, str], int] = {}
-        found: list[_Turns] = []
+        found: list[ComparedTurn] = []
         for *key, path, outcome, text, weight, _, clean in self._batches("*"):
             block = Block(key[0], path, outcome)
             place = known.setdefault((block, normal(text)), len(found))
             self._text_of.append(place)
+            turn = ComparedTurn(TurnKey(*key), block, text, weight, 1.0, clean)
             if place == len(found):
-                found.append(_Turns(TurnKey(*key), block, text, clean))
-            found[place].add(key, text, weight, clean=clean)
-        return [one.first() for one in found]
+                found.append(turn)
+                continue
+            one = found[place]
+            first = (
+                turn if clean and not one.clean else one
+            )  # a clean session is the better example
+            found[place] = first._replace(weight=one.weight + weight, turns=one.turns + 1)
+        return found
 
     def members(self, groups: Sequence[TurnGroup]) -> list[list[str]]:
         """Return the names of the turns of each group, the medoid's first, the others by name."""
@@ -297,31 +303,6 @@ class WindowTexts:
                 f"SELECT {columns} FROM {self._rows} WHERE rowid >= $first AND rowid < $end ORDER BY rowid",
                 {"first": first, "end": first + BATCH},
             )
-
-
-@dataclass(slots=True)
-class _Turns:
-    """The turns of a block with one normalised text."""
-
-    key: TurnKey
-    block: Block
-    text: str
-    clean: bool
-    weight: float = 0.0
-    count: int = 0
-
-    def add(self, key: Sequence[str], text: str, weight: float, *, clean: bool) -> None:
-        """Count the next turn by name; the first one of a clean session comes first."""
-        self.weight += weight
-        self.count += 1
-        if clean and not self.clean:
-            self.key, self.text, self.clean = TurnKey(*key), text, True
-
-    def first(self) -> ComparedTurn:
-        """Return the first turn, which stands for all."""
-        return ComparedTurn(
-            self.key, self.block, self.text, self.weight, 1.0, self.clean, self.count
-        )
 
 
 @contextmanager

@@ -137,15 +137,14 @@ def note_states(store: Store, events: Iterable[Event]) -> None:
     last = {_key(event): event for event in events}
     now = store.now()
     rows = []
-    for event in last.values():
+    for key, event in last.items():
         if event.part_of and event.status == "firing":
             continue
         status = "ok" if event.status == "resolved" else event.status
         data = {**_data(event), "status": status, "part_of": "", "also": []}
         if status == "firing":
             data["also"] = event.data()["also"]
-        slice_ = json.dumps(dict(event.slice), sort_keys=True)
-        rows.append((event.watch, slice_, status, json.dumps(data), now))
+        rows.append((key.watch, key.slice, status, json.dumps(data), now))
     with store.transaction():
         store.execute("DELETE FROM watch_states")
         store.append("watch_states", rows)
@@ -212,15 +211,11 @@ def _new(
         event = turned[-1] if now_on else ended
         alert_id = _alert_id(key, event, alert_id) if now_on else alert_id
         rows.append(Alert(alert_id, event, True, store.now()))
-    return _without_past(rows)
-
-
-def _without_past(rows: Sequence[Alert]) -> Sequence[Alert]:
-    """Do not notify receivers of alarms that began and ended before they were found."""
-    ended = {one.alert_id for one in rows if one.began} & {
+    # Receivers are not notified of alarms that began and ended before they were found.
+    over = {one.alert_id for one in rows if one.began} & {
         one.alert_id for one in rows if not one.began
     }
-    return [replace(one, notify=one.alert_id not in ended) for one in rows]
+    return [replace(one, notify=one.alert_id not in over) for one in rows]
 
 
 def _key(event: Event) -> Key:
@@ -241,17 +236,9 @@ def _data(event: Event) -> dict[str, Json]:
 
 
 def _row(alert: Alert) -> tuple[object, ...]:
-    event = _data(alert.event)
-    return (
-        alert.alert_id,
-        alert.event.watch,
-        json.dumps(dict(alert.event.slice), sort_keys=True),
-        alert.event.status,
-        alert.event.at or alert.noted_at,
-        json.dumps(event),
-        alert.notify,
-        alert.noted_at,
-    )
+    event, key = alert.event, _key(alert.event)
+    at, data = event.at or alert.noted_at, json.dumps(_data(event))
+    return (alert.alert_id, *key[:2], event.status, at, data, alert.notify, alert.noted_at)
 
 
 def _standings(store: StoreReader) -> Mapping[Key, Standing]:

@@ -319,11 +319,8 @@ def _summarise(
         gate=GateCounts(gated, *verdicts) if gated else None,
     )
     summary = _with_turns(summary, store, metrics, of_several=most_turns > 1)
-    notes = [
-        *_repeats(cases, sum(row[-1] for row in crashes)),
-        *_mixed(read(_VERSIONS.format(scope=scope))),
-        *_mostly_crashed(summary.metrics),
-    ]
+    versions = read(_VERSIONS.format(scope=scope))
+    notes = _notes(cases, sum(row[-1] for row in crashes), versions, summary.metrics)
     return replace(summary, notes=(*notes, *summary.notes))
 
 
@@ -347,8 +344,19 @@ SELECT * EXCLUDE (place) FROM listed ORDER BY status, place
 """
 
 
-def _mostly_crashed(metrics: Iterable[MetricCounts]) -> Iterator[str]:
-    """Yield notes on metrics of which most verdicts are due to crashed runs."""
+def _notes(
+    recordings: int, cases: int, versions: Rows, metrics: Iterable[MetricCounts]
+) -> Iterator[str]:
+    if cases < recordings:
+        yield (
+            f"{recordings:,} recordings of {counted(cases, 'case')}: the intervals count the repeats of a"
+            " case as one cluster."
+        )
+    for metric, mixed in versions:  # as after a return to an earlier version
+        yield (
+            f"the rate of {metric} mixes {len(mixed)} versions of the metric"
+            f" ({', '.join(f'{one:,}' for one in mixed)} cases); `evaltap estimate` tells them apart."
+        )
     for one in metrics:
         others = one.passed + one.failed
         effect = "its pass rate counts them as not passed"
@@ -425,13 +433,11 @@ def _merge_same_reasons(gaps: Iterable[Unscored]) -> Iterator[Unscored]:
 
 def metric_places(store: StoreReader) -> dict[str, int]:
     """Return the positions of metrics in the newest metrics file with them, as the order of reports."""
-    return dict(store.rows(_PLACES))
-
-
-_PLACES: Final = """
-SELECT metric_name, arg_max(metric_index, started_at)
-FROM run_metrics JOIN runs USING (run_id) GROUP BY metric_name
-"""
+    rows = store.rows(
+        "SELECT metric_name, arg_max(metric_index, started_at)"
+        " FROM run_metrics JOIN runs USING (run_id) GROUP BY metric_name"
+    )
+    return dict(rows)
 
 
 # As scope.CASE: a case across its recordings, whose names end the names of their sets.
@@ -496,14 +502,6 @@ def _repeated(rows: Rows) -> Rate | None:
     return found.rate if found else None
 
 
-def _repeats(recordings: int, cases: int) -> Iterator[str]:
-    if cases < recordings:
-        yield (
-            f"{recordings:,} recordings of {counted(cases, 'case')}: the intervals count the repeats of a"
-            " case as one cluster."
-        )
-
-
 _VERSIONS: Final = """
 SELECT metric_name, list(cases ORDER BY cases DESC)
 FROM (
@@ -512,15 +510,6 @@ FROM (
   JOIN run_metrics USING (run_id, metric_name) GROUP BY ALL
 ) GROUP BY metric_name HAVING count(*) > 1 ORDER BY metric_name
 """
-
-
-def _mixed(versions: Rows) -> Iterator[str]:
-    """Yield notes on metrics whose scores are of several versions, as after a return to an earlier one."""
-    for metric, cases in versions:
-        yield (
-            f"the rate of {metric} mixes {len(cases)} versions of the metric"
-            f" ({', '.join(f'{one:,}' for one in cases)} cases); `evaltap estimate` tells them apart."
-        )
 
 
 def _with_turns(

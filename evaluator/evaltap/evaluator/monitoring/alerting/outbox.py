@@ -47,7 +47,6 @@ class AlertOutbox:
         now: Callable[[], datetime] = utc_now,
     ) -> None:
         self._store = store
-        self._now = now
         self._channels = [_Channel(one, notice_of, excerpts_of, silenced, now) for one in receivers]
 
     def begin(self) -> None:

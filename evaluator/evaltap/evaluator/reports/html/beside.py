@@ -301,7 +301,10 @@ def _mark_fork(found: _Column, calls: list[ToolCall], asked: Mapping[str, Any]) 
 
 def _turn(place: int, columns: list[_Column], *, is_recorded: bool) -> TurnBeside:
     rows = _rows(columns)
-    statuses = _statuses(columns)
+    statuses: defaultdict[str, set[str]] = defaultdict(set)
+    for one in columns:
+        for metric, status in one.verdicts.items():
+            statuses[metric].add(status)
     shown = {metric for metric, some in statuses.items() if some != {"passed"}}
     ends = [_end(one, columns[0], shown, is_recorded=False) for one in columns[1:]]
     ends.insert(0, _end(columns[0], None, shown, is_recorded=is_recorded))
@@ -311,15 +314,6 @@ def _turn(place: int, columns: list[_Column], *, is_recorded: bool) -> TurnBesid
     alike = all(cell and not cell.differs for cell in chain.from_iterable(rows))
     differs = not (same and agree and alike)
     return TurnBeside(place, user and cut(user, LIMITS.text), rows, tuple(ends), differs)
-
-
-def _statuses(columns: Sequence[_Column]) -> Mapping[str, set[str]]:
-    """Return the different verdicts of each metric."""
-    found: defaultdict[str, set[str]] = defaultdict(set)
-    for one in columns:
-        for metric, status in one.verdicts.items():
-            found[metric].add(status)
-    return found
 
 
 def _end(one: _Column, first: _Column | None, shown: Set[str], *, is_recorded: bool) -> TurnEnd:
@@ -339,7 +333,7 @@ def _rows(columns: Sequence[_Column]) -> tuple[tuple[CallCell | None, ...], ...]
     """Return the calls of the first column in order, each with its counterparts, and others between."""
     first = columns[0].calls or []
     base = [
-        [_base(line, columns[0]), *[None] * (len(columns) - 1)]
+        [_cell(line, columns[0], is_base=True), *[None] * (len(columns) - 1)]
         for line in lines_of(made_calls(first, LIMITS))
     ]
     others: dict[int, list[list[CallCell | None]]] = {}
@@ -348,9 +342,8 @@ def _rows(columns: Sequence[_Column]) -> tuple[tuple[CallCell | None, ...], ...]
             continue
         after, forked = 0, False
         for line in lines_of(compared_calls(first, column.calls, LIMITS)):
-            is_fork = line.actual_place == column.fork + 1 and column.fork >= 0
-            forked = forked or is_fork
-            cell = _cell(line, column, is_fork=is_fork, is_past=forked and column.is_cut)
+            cell = _cell(line, column, is_past=forked and column.is_cut)
+            forked = forked or cell.kind == "fork"
             if line.expected_place is None:
                 _row_for(cell.name, at, others.setdefault(after, []), len(columns))[at] = cell
                 continue
@@ -374,19 +367,14 @@ def _row_for(
     return rows[-1]
 
 
-def _base(line: DiffLine, column: _Column) -> CallCell:
-    is_fork = line.actual_place == column.fork + 1 and column.fork >= 0
-    kind: CallKind = "fork" if is_fork else "base"
-    why = column.why if is_fork else ""
-    return CallCell(
-        kind, _SIGNS[kind], _WORDS[kind], line.name, line.actual, line.arguments, (), why
-    )
-
-
-def _cell(line: DiffLine, column: _Column, *, is_fork: bool, is_past: bool) -> CallCell:
+def _cell(
+    line: DiffLine, column: _Column, *, is_base: bool = False, is_past: bool = False
+) -> CallCell:
     kind: CallKind
-    if is_fork:
+    if line.actual_place == column.fork + 1 and column.fork >= 0:
         kind = "fork"
+    elif is_base:
+        kind = "base"
     elif line.kind == "missing":
         kind = "not_reached" if is_past else "missing"
     else:
@@ -397,9 +385,9 @@ def _cell(line: DiffLine, column: _Column, *, is_fork: bool, is_past: bool) -> C
         _WORDS[kind],
         line.name,
         None if line.actual is None else _new(line.actual, line.expected),
-        line.arguments if kind in ("extra", "fork") else (),
+        line.arguments if kind in ("base", "extra", "fork") else (),
         line.differing,
-        column.why if is_fork else "",
+        column.why if kind == "fork" else "",
     )
 
 

@@ -49,16 +49,16 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One bucket as a rectangle."""
+    """One bucket, or one bin of a histogram, as a rectangle."""
 
     x: float
     y: float
     width: float
     height: float
-    part_y: float
-    part_height: float
-    title: str
-    incomplete: bool
+    part_y: float = 0.0
+    part_height: float = 0.0
+    title: str = ""
+    incomplete: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,20 +273,10 @@ def stack(counts: Mapping[str, int]) -> tuple[Segment, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """One bin of a histogram."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-
-
-@dataclass(frozen=True, slots=True)
 class Histogram:
     """The distribution of scores from 0 to 1 in a box of 150 by 40, and the thresholds."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[Bar, ...]
     thresholds: tuple[float, ...]
     sentence: str
     remark: str
@@ -303,7 +293,7 @@ def histogram(counts: Sequence[int], thresholds: Sequence[float], outside: int) 
         if count:
             # A single case among thousands must remain visible.
             height = max(1.5, _HISTOGRAM_HEIGHT * count / most)
-            columns.append(Column(place * step + 1, _HISTOGRAM_HEIGHT - height, step - 2, height))
+            columns.append(Bar(place * step + 1, _HISTOGRAM_HEIGHT - height, step - 2, height))
             ends = place / len(counts), (place + 1) / len(counts)
             said.append(f"{count:,} from {ends[0]:g} to {ends[1]:g}")
     remark = f"{outside:,} outside 0 to 1" if outside else ""
