@@ -29,8 +29,12 @@ def run_tasks(options: RunOptions, run: Callable[[RunOptions], tuple[int, Finish
 
     All sources are read before the first call.  What one has spent is not there for the next.
     """
-    _check(options)
+    if options.set is not None:
+        raise InputError(f"--tasks: brings its own cases; leave {options.set} out")
     given = options.tasks
+    is_file = options.result is not None and options.result.suffix == ".json"
+    if is_file and len(given.tasks) > 1:
+        raise InputError(f"--result {options.result}: each task has a result; expected a folder")
     tasks = {name: find_task(name) for name in given.tasks}
     sources = _sources(given)
     if unused := next((name for name in sources if name not in tasks), None):
@@ -59,14 +63,6 @@ def run_tasks(options: RunOptions, run: Callable[[RunOptions], tuple[int, Finish
     if rest := [*tasks][len(codes) :]:
         say("run", f"not run: {', '.join(rest)}")
     return next((code for code in (1, 3) if code in codes), 0)
-
-
-def _check(options: RunOptions) -> None:
-    if options.set is not None:
-        raise InputError(f"--tasks: brings its own cases; leave {options.set} out")
-    several = len(options.tasks.tasks) > 1
-    if several and options.result is not None and options.result.suffix == ".json":
-        raise InputError(f"--result {options.result}: each task has a result; expected a folder")
 
 
 def required(options: RunOptions) -> RunOptions:

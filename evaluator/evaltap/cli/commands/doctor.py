@@ -74,18 +74,14 @@ def run(options: DoctorOptions) -> int:
             if sight.remedy:
                 _print_line("        -> ", sight.remedy)
         topics.print()
-        _print_accounts(found, total, options.db)
+        if found:
+            print(f"\n{'LOST   ' if total.losses else 'ok     '} {total}")
+        for account in found:
+            for line in account_lines(account, options.db):
+                print(line)
     wrong = [one for one in sights if one.severity == "problem"]
     lost = total.losses or any(account.unaccounted for account in found)
     return 1 if wrong or lost or topics.has_gap else 0
-
-
-def _print_accounts(found: Sequence[Account], total: Total, db: Path | None) -> None:
-    if found:
-        print(f"\n{'LOST   ' if total.losses else 'ok     '} {total}")
-    for account in found:
-        for line in account_lines(account, db):
-            print(line)
 
 
 class _Topics(NamedTuple):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from evaltap.cli.logs import open_source
+from evaltap.cli.messages import print_json
 from evaltap.cli.options.start import InitOptions
 from evaltap.cli.stores import open_store
 from evaltap.cli.values import share
@@ -52,7 +53,7 @@ def run(options: InitOptions) -> int:
         written.append(chosen.monitor)
     write_bytes(file, _settings_text(chosen).encode())
     if options.json:
-        print(json.dumps({"written": [str(path) for path in written], "turns": found.turns}))
+        print_json({"written": [str(path) for path in written], "turns": found.turns})
     else:
         _print_next(chosen, written, found)
     return 0

@@ -1,6 +1,5 @@
 """`evaltap monitor`: check and replay watches on live traffic, and list their alarms."""
 
-import json
 import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -137,7 +136,7 @@ def _rebase(options: MonitorRebaseOptions) -> int:
         rebase(store, watch, now)
         known = alarmed_watches(store)
     if options.json:
-        print(json.dumps({"watch": watch, "learns_from": utc_text(now, "seconds")}))
+        print_json({"watch": watch, "learns_from": utc_text(now, "seconds")})
     else:
         print(f"{watch}: learns a new baseline from turns after {now:%Y-%m-%d %H:%M} UTC")
         if watch not in known:

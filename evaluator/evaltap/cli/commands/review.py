@@ -105,7 +105,7 @@ def _fill(
             new, silent = add_items(store, wanted, queue or DEFAULT_QUEUE)
     already = len(wanted) - new - silent
     if as_json:
-        print(json.dumps({"queued": new, "already_queued": already, "without_content": silent}))
+        print_json({"queued": new, "already_queued": already, "without_content": silent})
     elif wanted:
         said = f"{counted(new, 'turn')} queued, {already:,} already in the queue"
         if silent:

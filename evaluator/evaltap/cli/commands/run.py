@@ -4,9 +4,8 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import TypeVar
 
 from evaltap.cli.experimenting import (
@@ -160,14 +159,10 @@ def _print(options: RunOptions, finished: Finished) -> None:
         again = ["evaltap", "run", *sys.argv[2:], *([] if options.resume else ["--resume"])]
         print(f"stopped ({progress.stopped_by}); go on with: {shlex.join(again)}")
     elif bad:
-        _print_next(options.db, finished.plan.version, bad)
-
-
-def _print_next(db: Path, version: str, bad: Sequence[CaseOutcome]) -> None:
-    version = f"@version={version}" if version else ""
-    failed = [f"{one.failed_set}/{one.eval_id}" for one in bad if one.failed_set]
-    see = [f"evaltap show {named_in_hints(db)}{shlex.quote(one)}" for one in failed[:1]]
-    print(f"next: {'; '.join([*see, f'evaltap compare OTHER {db}{version}'])}")
+        version = f"@version={finished.plan.version}" if finished.plan.version else ""
+        failed = [f"{one.failed_set}/{one.eval_id}" for one in bad if one.failed_set]
+        see = [f"evaltap show {named_in_hints(options.db)}{shlex.quote(one)}" for one in failed[:1]]
+        print(f"next: {'; '.join([*see, f'evaltap compare OTHER {options.db}{version}'])}")
 
 
 def _line_of(metric: MetricOutcome) -> str:

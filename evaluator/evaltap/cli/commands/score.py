@@ -62,7 +62,11 @@ def run(options: ScoreOptions) -> int:
         kind = "an archive" if is_archive(databases[0]) else "a DuckDB file"
         raise InputError(f"{databases[0]} is {kind}; score it alone, without other inputs")
     on_ray = options.where.engine == "ray"
-    (_check_ray if on_ray else _check_here)(options, databases)
+    if on_ray:
+        _check_ray(options, databases)
+    for name, value in (("--ray-address", options.where.ray_address), ("--out", options.where.out)):
+        if value is not None and not on_ray:
+            raise InputError(f"{name}: only works with --engine ray; add it")
     with (
         judge_session("score", options.scoring.judges) as judges,
         collecting_rarely(),
@@ -96,12 +100,6 @@ def _restored(options: ScoreOptions, path: Path) -> Path:
         )
     restore(path, options.db)
     return options.db
-
-
-def _check_here(options: ScoreOptions, databases: Sequence[Path]) -> None:
-    for name, value in (("--ray-address", options.where.ray_address), ("--out", options.where.out)):
-        if value is not None:
-            raise InputError(f"{name}: only works with --engine ray; add it")
 
 
 def _check_ray(options: ScoreOptions, databases: Sequence[Path]) -> None:

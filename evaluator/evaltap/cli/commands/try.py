@@ -1,6 +1,5 @@
 """`evaltap try`: read files of any supported format, score their turns and show what the agent did."""
 
-import json
 import shlex
 import sys
 import tempfile
@@ -13,6 +12,7 @@ from typing import Final
 
 from evaltap.cli.commands import ui
 from evaltap.cli.declared import options_of
+from evaltap.cli.messages import print_json
 from evaltap.cli.options.inspect import UiOptions
 from evaltap.cli.options.start import TryOptions
 from evaltap.cli.recognising import FileRead, files_in, recognise
@@ -53,7 +53,7 @@ def run(options: TryOptions) -> int:
         look = _look(log, db)
         if options.json:
             files_read = [asdict(file) | {"path": str(file.path)} for file in found.files]
-            print(json.dumps({"files": files_read, "refused": refused, **look.data()}))
+            print_json({"files": files_read, "refused": refused, **look.data()})
         else:
             told = [*_file_lines(found.files), *refused, "", *look_lines(look), "", *_next(options)]
             for line in told:

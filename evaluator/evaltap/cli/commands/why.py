@@ -6,7 +6,7 @@ from evaltap.cli.messages import print_json
 from evaltap.cli.options.inspect import WhyOptions
 from evaltap.cli.stores import choice_of, keys_of, open_stores
 from evaltap.evaluator.analysis.filters.listing import full_name
-from evaltap.evaluator.pipeline.maintenance.why import Answer, explained, why
+from evaltap.evaluator.pipeline.maintenance.why import explained, why
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.evaluator.reports.wording import readable
 from evaltap.schemas.errors import InputError
@@ -31,15 +31,12 @@ def run(options: WhyOptions) -> int:
             return 0 if all(one["complete"] for one in data) else 3
         complete = True
         for eval_id, answer in answers:
-            _print(answer, eval_id and f"{eval_id}: ")
+            before = eval_id and f"{eval_id}: "
+            for metric in answer.metrics:
+                reason = " ".join(readable(metric.reason).split())
+                line = f"{metric.metric_name}: {metric.status}{': ' if reason else ''}{reason}"
+                print(visible(f"{before}{line}"))
+            for note in answer.notes:
+                print(visible(f"{before}{note}"))
             complete = complete and answer.complete
     return 0 if complete else 3
-
-
-def _print(answer: Answer, before: str) -> None:
-    for metric in answer.metrics:
-        reason = " ".join(readable(metric.reason).split())
-        line = f"{metric.metric_name}: {metric.status}{': ' if reason else ''}{reason}"
-        print(visible(f"{before}{line}"))
-    for note in answer.notes:
-        print(visible(f"{before}{note}"))
