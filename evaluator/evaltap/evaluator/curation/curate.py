@@ -102,7 +102,10 @@ def curate(store: StoreReader, recipe: Recipe, means: Means) -> Curated:
             case["source"]["curation"]["labels"].append("unproven")
         same = _sameness(recipe, case, chosen)
         if first := seen.get(same):
-            _represent(first, case)
+            # The first one represents the traffic of this one too.
+            source, more = (one["source"]["curation"] for one in (first, case))
+            source["weight"] = round(source["weight"] + more["weight"], 6)
+            source["members"] += more["members"]
             made.left_out.append(_left_out(chosen, f"same content as {first['evalId']}"))
             continue
         seen[same] = case
@@ -207,13 +210,6 @@ def _sameness(recipe: Recipe, case: CaseData, chosen: Sequence[Chosen]) -> tuple
     if recipe.expect != "none":
         return (content,)
     return (content, *sorted("\x1f".join(one.turn.block) for one in chosen))
-
-
-def _represent(case: CaseData, other: CaseData) -> None:
-    """Let a case represent the traffic of another one too, which has the same content."""
-    source, more = (one["source"]["curation"] for one in (case, other))
-    source["weight"] = round(source["weight"] + more["weight"], 6)
-    source["members"] += more["members"]
 
 
 def _left_out(chosen: Sequence[Chosen], reason: str) -> dict[str, str]:

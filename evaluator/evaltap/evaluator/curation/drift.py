@@ -88,19 +88,15 @@ def _drift(name: str, before: Sequence[Seen], after: Sequence[Seen]) -> Drift:
     table = np.array([units[key] for key in keys])
     is_after = np.array([key[0] for key in keys])
     distance = float(_distances(table, is_after[None, :])[0])
-    dealt = _permuted(table, is_after)
+    rng = np.random.default_rng(20261121)
+    found_distances = []
+    for _ in range(PERMUTATIONS // AT_A_TIME):
+        assigned = np.array([rng.permutation(is_after) for _ in range(AT_A_TIME)])
+        found_distances.append(_distances(table, assigned))
+    dealt = np.concatenate(found_distances)
     p_value = float((1 + np.count_nonzero(dealt >= distance - 1e-12)) / (1 + len(dealt)))
     shifts = _shifts(table, is_after, [*kept, OTHERS])
     return Drift(name, distance, float(dealt.mean()), p_value, p_value, shifts)
-
-
-def _permuted(table: Numbers, is_after: "np.typing.NDArray[np.bool_]") -> Numbers:
-    rng = np.random.default_rng(20261121)
-    found = []
-    for _ in range(PERMUTATIONS // AT_A_TIME):
-        dealt = np.array([rng.permutation(is_after) for _ in range(AT_A_TIME)])
-        found.append(_distances(table, dealt))
-    return np.concatenate(found)
 
 
 def _distances(table: Numbers, dealt: "np.typing.NDArray[np.bool_]") -> Numbers:

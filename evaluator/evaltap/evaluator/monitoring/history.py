@@ -67,7 +67,12 @@ def note_alerts(
     Alarms that are part of another one are stored with it.
     `watches` are the names of all watches: an alarm of a removed watch has ended.
     """
-    known = _standings(store)
+    known = {
+        Key(watch, slice_, quantile or COMMON): Standing(
+            alert_id, status == "firing", at, quantile, joined or 0
+        )
+        for watch, slice_, quantile, alert_id, status, at, joined in store.rows(_STANDINGS)
+    }
     events = list(events)
     measures = {event.watch: event.measure for event in events}
     streams: dict[Key, list[Event]] = {}
@@ -239,15 +244,6 @@ def _row(alert: Alert) -> tuple[object, ...]:
     event, key = alert.event, _key(alert.event)
     at, data = event.at or alert.noted_at, json.dumps(_data(event))
     return (alert.alert_id, *key[:2], event.status, at, data, alert.notify, alert.noted_at)
-
-
-def _standings(store: StoreReader) -> Mapping[Key, Standing]:
-    return {
-        Key(watch, slice_, quantile or COMMON): Standing(
-            alert_id, status == "firing", at, quantile, joined or 0
-        )
-        for watch, slice_, quantile, alert_id, status, at, joined in store.rows(_STANDINGS)
-    }
 
 
 _STANDINGS: Final = f"""

@@ -197,7 +197,9 @@ class _Application:
         except EvaltapError as error:
             return self._html(request, problem_of(error), page_request, started)
         if isinstance(found, Download):
-            return _download(found)
+            named = f"attachment; filename*=UTF-8''{quote(found.name, safe='')}"
+            headers = {"Content-Disposition": named}
+            return Response(found.content, headers=headers, media_type=found.media_type)
         if isinstance(found, PageAnswer):
             return self._html(request, found, page_request, started)
         return RedirectResponse(found, 303)
@@ -324,13 +326,6 @@ class _Application:
             return to_login(request)
         shown = problem(404, "There is no page at this address.")
         return self._html(request, shown, self._page_request(session, {}), time.perf_counter())
-
-
-def _download(file: Download) -> Response:
-    named = f"attachment; filename*=UTF-8''{quote(file.name, safe='')}"
-    return Response(
-        file.content, media_type=file.media_type, headers={"Content-Disposition": named}
-    )
 
 
 def _known_theme(chosen: str) -> str:

@@ -31,7 +31,6 @@ from evaltap.evaluator.scoring.criteria.calls.scores import shares
 from evaltap.schemas.formats.criteria import ValueCriterion
 from evaltap.schemas.formats.metric import (
     EvalMetric,
-    ToolTrajectoryCriterion,
     ToolTrajectoryStrategy,
 )
 from evaltap.schemas.text import counted
@@ -52,7 +51,10 @@ class Comparison:
         matched = next((part.tool_trajectory for part in criteria if part.tool_trajectory), None)
         self.attempts = "all"
         self.references: list[list[AnyCall]] = []
-        self.similarity = _similarity(matched) if matched else CallSimilarity()
+        self.similarity = CallSimilarity()
+        if matched is not None:  # approximates the criterion of tRPC-Agent-Go
+            by_tool = {name: _compared(rule) for name, rule in matched.tool_strategy.items()}
+            self.similarity = CallSimilarity(_compared(matched.default_strategy), by_tool)
         if given is not None:
             self.similarity = CallSimilarity(given.arguments, given.tool_arguments)
             self.attempts = given.attempts or "successful"
@@ -60,12 +62,6 @@ class Comparison:
                 [call.model_dump(by_alias=True) for call in reference.tools]
                 for reference in given.references
             ]
-
-
-def _similarity(criterion: ToolTrajectoryCriterion) -> CallSimilarity:
-    """Return the similarity that approximates a criterion of tRPC-Agent-Go."""
-    by_tool = {name: _compared(rule) for name, rule in criterion.tool_strategy.items()}
-    return CallSimilarity(_compared(criterion.default_strategy), by_tool)
 
 
 def _compared(strategy: ToolTrajectoryStrategy | None) -> ValueCriterion:

@@ -23,7 +23,12 @@ def print_rates(rates: Sequence[SliceRate], by: Sequence[str], out: Console) -> 
     names = _names(rates)
     named = list(dict.fromkeys(names))
     flags = [*chain.from_iterable(rate.flags for rate in rates)]
-    table = plain_table(1, Text(_about(rates, named)), edge=False)
+    about = "of all turns"
+    known = [rate.estimate for rate in rates if rate.estimate]
+    if any(abs(one.estimated_turns - one.rate.n) > 0.5 for one in known):
+        about = "of all traffic (weighted; turns and sessions as recorded)"
+    title = f"{named[0]}, {about}" if len(named) == 1 else about
+    table = plain_table(1, Text(title), edge=False)
     for name in by:
         table.add_column(name, overflow="fold")
     if len(named) > 1:
@@ -70,14 +75,6 @@ def _named(rate: SliceRate) -> str:
         return rate.signal
     signal = "" if rate.signal == "pass_rate" else f"{rate.signal} "
     return signal + _shown(rate.metric)
-
-
-def _about(rates: Sequence[SliceRate], named: Sequence[str]) -> str:
-    found = [rate.estimate for rate in rates if rate.estimate]
-    about = "of all turns"
-    if any(abs(one.estimated_turns - one.rate.n) > 0.5 for one in found):
-        about = "of all traffic (weighted; turns and sessions as recorded)"
-    return f"{named[0]}, {about}" if len(named) == 1 else about
 
 
 def _shown(text: str | None) -> str:

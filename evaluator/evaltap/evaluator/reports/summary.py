@@ -520,8 +520,12 @@ def _with_turns(
     if traffic is None:
         return replace(summary, notes=notes)
     if not traffic.weighted:
-        of_turns = (_unweighted(row, traffic.rates.get(row.metric_name)) for row in summary.metrics)
-        return replace(summary, metrics=tuple(of_turns), notes=notes)
+        rows = []
+        for row in summary.metrics:
+            found = traffic.rates.get(row.metric_name)
+            flags = ("uncovered",) if found and "uncovered" in found.flags else ()
+            rows.append(replace(row, traffic=found, flags=flags))
+        return replace(summary, metrics=tuple(rows), notes=notes)
     return replace(
         summary,
         metrics=tuple(
@@ -533,12 +537,6 @@ def _with_turns(
         passing_rate=traffic.passing.value if traffic.passing else None,
         notes=notes,
     )
-
-
-def _unweighted(row: MetricCounts, found: SliceRate | None) -> MetricCounts:
-    """Return the counts with the rate of turns, and whether some turns had no chance of being kept."""
-    flags = tuple(flag for flag in found.flags if flag == "uncovered") if found else ()
-    return replace(row, traffic=found, flags=flags)
 
 
 def _weighted(

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import combinations
@@ -95,7 +95,19 @@ class Added(NamedTuple):
 def add_items(store: StoreWriter, wanted: Sequence[Wanted], queue: str = DEFAULT_QUEUE) -> Added:
     """Queue turns that have a question or an answer and are not queued yet."""
     known = set(store.column("SELECT item_id FROM review_items"))
-    turns = _turns(store, {one[:4] for one in wanted})
+    keys = {one[:4] for one in wanted}
+    landed = [
+        ((app, name, eval_id, turn), revision, at)
+        for app, name, eval_id, turn, revision, at in store.rows(
+            _LATEST, {"ids": sorted({key[2] for key in keys})}
+        )
+        if (app, name, eval_id, turn) in keys
+    ]
+    texts = DocumentReader(store).read([LandedTurns(key[:3], [at]) for key, _, at in landed])
+    turns = {
+        key: (revision, orjson.loads(*found.actual))
+        for (key, revision, _), found in zip(landed, texts, strict=True)
+    }
     now = utc_now()
     rows: list[tuple[object, ...]] = []
     silent = 0
@@ -111,21 +123,6 @@ def add_items(store: StoreWriter, wanted: Sequence[Wanted], queue: str = DEFAULT
     with store.transaction():
         store.append("review_items", rows)
     return Added(len(rows), silent)
-
-
-def _turns(
-    store: StoreReader, wanted: Set[tuple[str, ...]]
-) -> dict[tuple[str, ...], tuple[int, CaseData]]:
-    """Return the latest revision of some turns, with its number."""
-    rows = store.rows(_LATEST, {"ids": sorted({key[2] for key in wanted})})
-    found = [(tuple(key), revision, at) for *key, revision, at in rows if tuple(key) in wanted]
-    at_positions = [LandedTurns((key[0], key[1], key[2]), [at]) for key, _, at in found]
-    return {
-        key: (revision, orjson.loads(*texts.actual))
-        for (key, revision, _), texts in zip(
-            found, DocumentReader(store).read(at_positions), strict=True
-        )
-    }
 
 
 _LATEST: Final = """

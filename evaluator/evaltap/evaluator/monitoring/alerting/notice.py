@@ -95,7 +95,10 @@ def evidence_page(rules: MonitorFile, watch: Watch, alert: Alert, store: StoreRe
     app = watch.where.get("app") or alert.event.slice.get("app")
     if not app:
         # The newest one, if several share the case's id.
-        app = next(iter(store.column(_APP, {"case": case})), None)
+        newest = (
+            "SELECT app_name FROM latest_cases WHERE eval_id = ? ORDER BY landed_at DESC LIMIT 1"
+        )
+        app = next(iter(store.column(newest, [case])), None)
     return rules.evidence_url.format(app=quote(app or "-", safe=""), eval_id=quote(case, safe=""))
 
 
@@ -171,11 +174,6 @@ def pagerduty(notice: Notice, routing_key: str) -> Json:
         if notice.evidence_url:
             found["links"] = [{"href": notice.evidence_url, "text": "a case"}]
     return found
-
-
-_APP: Final = """
-SELECT app_name FROM latest_cases WHERE eval_id = $case ORDER BY landed_at DESC LIMIT 1
-"""
 
 
 def _slack_text(text: str) -> str:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Final
 
 from evaltap.evaluator.analysis.filters.choice import Choice
@@ -169,7 +168,12 @@ def export(writer: CursorWriter, request: PageRequest) -> Download:
 
 def add_to_set(writer: CursorWriter, request: PageRequest) -> str:
     """Add the basket to one of the set files with which the page was started."""
-    path = _set_of(request, request["file"])
+    path = next((one for one in request.sets if one.name == request["file"]), None)
+    if path is None:
+        given = request.sets or "none"
+        raise InputError(
+            f"unknown set {request['file']!r}; the page was started with --set {given}"
+        )
     wanted = export_request(request["as"], "trpc", "")
     if wanted.content == "recorded":
         raise InputError("recorded cases cannot be added to a set; choose expected or inputs")
@@ -191,15 +195,6 @@ def _basket(writer: CursorWriter, request: PageRequest) -> Sequence[CaseKey]:
     if not keys:
         raise InputError("the basket is empty; pick cases in the list with x and b")
     return keys
-
-
-def _set_of(request: PageRequest, name: str) -> Path:
-    for path in request.sets:
-        if path.name == name:
-            return path
-    raise InputError(
-        f"unknown set {name!r}; the page was started with --set {request.sets or 'none'}"
-    )
 
 
 def _nothing(left_out: Sequence[Mapping[str, str]]) -> str:

@@ -1,6 +1,6 @@
 """The overview: traffic in a span of time, rates with their certainty, and the most frequent failures."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Literal
@@ -297,23 +297,16 @@ def _tiles(
         if others is not None:
             known += f", {money(sum(costs))} of it recorded"
         tiles.append(Tile("cost", money(cost), known, _cases(request, "cost:>0", span)))
-    tiles += _tool_tiles(request, span, tools, sampled=others is not None)
+    if all_calls := sum(one.all_calls for one in tools):
+        calls, failed_calls = sum(one.calls for one in tools), sum(one.errors for one in tools)
+        failing = sum(one.all_errors for one in tools) / all_calls
+        recorded = "" if others is None else " recorded"
+        href = _cases(request, "error:*", span) if failed_calls else ""
+        said = f"{failed_calls:,} of {calls:,}{recorded} calls"
+        tiles.append(Tile("tool errors", f"{100 * failing:.1f} %", said, href))
     href = _cases(request, "status:unscored", span) if delivery.unscored else ""
     tiles.append(Tile("not scored", f"{delivery.unscored:,}", "cases, all time", href))
     return tuple(tiles)
-
-
-def _tool_tiles(
-    request: PageRequest, span: Span, tools: Sequence[ToolUse], *, sampled: bool
-) -> Iterator[Tile]:
-    """Yield the tile of tools, if any was called."""
-    calls, failed = sum(one.calls for one in tools), sum(one.errors for one in tools)
-    if all_calls := sum(one.all_calls for one in tools):
-        share = sum(one.all_errors for one in tools) / all_calls
-        recorded = " recorded" if sampled else ""
-        href = _cases(request, "error:*", span) if failed else ""
-        found = f"{failed:,} of {calls:,}{recorded} calls"
-        yield Tile("tool errors", f"{100 * share:.1f} %", found, href)
 
 
 def _verdict_counts(
