@@ -138,7 +138,8 @@ class Questions:
                 f"write: not allowed; start the server with --allow-write, or add the diff to {self.set}"
             )
         existing = read_set(self.set) if self.set.exists() else SetFile(eval_set_name(self.set), ())
-        known = _metrics(self.set)
+        file = metrics_path(self.set)
+        known = {one.metric_name: one for one in read_metrics(file)} if file.is_file() else {}
         with open_to_read(self.db) as store:
             made = draft(
                 store,
@@ -153,10 +154,10 @@ class Questions:
         cases = sorted([*kept, made.case], key=lambda one: str(one["evalId"]))
         with tempfile.TemporaryDirectory(prefix="evaltap-") as folder:
             copy = Path(folder) / self.set.name
-            if metrics_path(self.set).is_file():
-                metrics_path(copy).write_bytes(metrics_path(self.set).read_bytes())
+            if file.is_file():
+                metrics_path(copy).write_bytes(file.read_bytes())
             _write(copy, existing, cases, made.metrics)
-            pairs = ((self.set, copy), (metrics_path(self.set), metrics_path(copy)))
+            pairs = ((self.set, copy), (file, metrics_path(copy)))
             diff = "".join(line for old, new in pairs for line in _diff(old, new))
         if write:
             _write(self.set, existing, cases, made.metrics)
@@ -197,11 +198,6 @@ def _free_scorer(metrics: Sequence[EvalMetric]) -> CaseScorer:
             "a metric that runs code failed it; draft it with `evaltap curate --as regression`"
         ) from None
     return scorer
-
-
-def _metrics(path: Path) -> dict[str, EvalMetric]:
-    file = metrics_path(path)
-    return {one.metric_name: one for one in read_metrics(file)} if file.is_file() else {}
 
 
 def _write(

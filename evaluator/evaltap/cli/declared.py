@@ -312,7 +312,6 @@ def _value(
 
 
 def _parsed(text: str, declared: Declared, kind: _Type) -> object:
-    """Return the value of a variable."""
     parse = kind.parser(declared) or str
     if kind.choices and text not in kind.choices:
         raise argparse.ArgumentTypeError(

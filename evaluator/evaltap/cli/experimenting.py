@@ -155,8 +155,7 @@ class ProgressLines:
         found = rate_of_trials([(*case, cases) for case, cases in alike.items()])
         parts = []
         if found is not None:
-            low, high = found.interval
-            parts.append(f"{found.value:.0%} passed, {low:.0%} to {high:.0%}")
+            parts.append(f"{found.value:.0%} passed, {found.interval:.0%}")
         if progress.spent_usd:
             parts.append(f"${progress.spent_usd:.2f}")
         if left := self._left(progress):

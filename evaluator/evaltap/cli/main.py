@@ -122,7 +122,6 @@ _MODULES = {
 EXTRAS = {module: extra for extra, modules in _MODULES.items() for module in modules.split()}
 """The extra that installs a module, for modules that a command may find missing."""
 
-
 _EXAMPLES = """\
 examples:
   evaltap try traces.json      # what is in a file of traces or sessions

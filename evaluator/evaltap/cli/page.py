@@ -5,7 +5,7 @@ import os
 import socket
 import sys
 import webbrowser
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -149,6 +149,4 @@ def redact(case: CaseData) -> CaseData:
     return _redactor()(case)
 
 
-@cache
-def _redactor() -> Callable[[CaseData], CaseData]:
-    return case_redactor()
+_redactor = cache(case_redactor)

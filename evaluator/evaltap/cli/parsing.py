@@ -122,7 +122,6 @@ class CommandParser(argparse.ArgumentParser):
         out.write(text)
 
     def _short_usage(self) -> str:
-        """Return the usage with only the required arguments."""
         groups = [group for group in self._mutually_exclusive_groups if group.required]
         either = {id(action) for group in groups for action in group._group_actions}
         needed = [
@@ -145,8 +144,7 @@ class CommandParser(argparse.ArgumentParser):
         """Print one line and exit with code 2."""
         found = re.match(r"argument (.+?): invalid choice: '(.*?)' \(choose from (.*)\)", message)
         if found:
-            known = re.findall(r"[\w-]+", found[3])
-            hint = did_you_mean_one_of(found[2], known)
+            hint = did_you_mean_one_of(found[2], re.findall(r"[\w-]+", found[3]))
             message = f"{found[1]}: unknown {found[2]!r}; {hint}"
             message = message.replace("COMMAND: unknown", "unknown command")
         missing = "the following arguments are required: "

@@ -135,7 +135,11 @@ def _read(path: Path, file: FileRead, name: str) -> Sequence[CaseData] | _Items 
         raise FormatError(store_instead(path))
     if is_log(path):
         raise FormatError(log_instead(path))
-    documents = [(place, _decoded(one)) for place, one in read_documents(path, file.notes)]
+    # Some programs write a document as a JSON text within JSON.
+    documents = [
+        (place, value_of(one) if isinstance(one, str) else one)
+        for place, one in read_documents(path, file.notes)
+    ]
     contents = [document for _, document in documents]
     whole = contents[0] if len(contents) == 1 and not documents[0][0] else contents
     if isinstance(whole, dict) and is_event(whole):
@@ -175,11 +179,6 @@ def _turns(
         for number, one in enumerate(conversations, start=1)
         for case in cases_of(one, name=name if len(conversations) == 1 else f"{name}-{number}")
     ]
-
-
-def _decoded(document: object) -> object:
-    """Return a document, which some programs write as a JSON text within JSON."""
-    return value_of(document) if isinstance(document, str) else document
 
 
 def _is_transcript(line: object) -> bool:

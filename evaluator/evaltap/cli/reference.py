@@ -1,8 +1,7 @@
 """Generate the reference pages: commands from the parser, tables from their SQL, recorder settings.
 
-`python -m evaltap.cli.reference FOLDER` writes the pages, and deletes those of commands that are gone.
-With `--check` it only compares, and exits with
-1 if they differ.
+`python -m evaltap.cli.reference FOLDER` writes the pages, and deletes those of commands that are gone. With
+`--check` it only compares, and exits with 1 if they differ.
 """
 
 import argparse
@@ -35,7 +34,7 @@ def cli_page() -> str:
     parts = [
         "# Commands\n\nEvery command uses the same exit codes:\n\n- 0: passed, or done\n- 1: quality"
         " below the bar\n- 2: bad input or configuration\n- 3: incomplete: a judge was unavailable, evidence"
-        " is missing, or the result is inconclusive\n",
+        " is missing, or the result is inconclusive\n"
     ]
     for group, names in GROUPS.items():
         parts += [f"## {group.capitalize()}\n", "| command | what it does |\n|---|---|"]

@@ -9,14 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from evaltap.evaluator.cases.turn import run_failure
-from evaltap.evaluator.curation.review.queue import (
-    Item,
-    decide,
-    edited,
-    left_for,
-    next_item,
-    undo,
-)
+from evaltap.evaluator.curation.review.queue import Item, decide, edited, left_for, next_item, undo
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.errors import InputError

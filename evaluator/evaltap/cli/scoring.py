@@ -17,7 +17,7 @@ from evaltap.cli.options.shared import (
 )
 from evaltap.cli.values import share
 from evaltap.evaluator.cases.identity import CaseKey
-from evaltap.evaluator.cases.references import JoinCount, References
+from evaltap.evaluator.cases.references import References
 from evaltap.evaluator.scoring.batch import compares
 from evaltap.evaluator.scoring.judge_session import JudgeSession, JudgeSettings
 from evaltap.evaluator.scoring.judges.budget import BudgetLimits
@@ -76,11 +76,6 @@ def report_missing_references(command: str, cases: int, metrics: Sequence[EvalMe
             " because they have no reference (`conversation` next to `actualConversation`); add references,"
             " or use metrics that need none",
         )
-
-
-def report_joined(command: str, count: JoinCount) -> None:
-    """Report how many cases had a reference."""
-    say(command, f"references: {count}")
 
 
 class ChosenMetrics(NamedTuple):

@@ -15,13 +15,7 @@ from evaltap.evaluator.scoring.judges.endpoint import judge_settings
 from evaltap.evaluator.scoring.judges.settings import judge_models_of
 from evaltap.evaluator.store.database import Store
 from evaltap.experiments.running import Finished
-from evaltap.experiments.tasks.base import (
-    Task,
-    TaskCases,
-    TaskOptions,
-    find_task,
-    make_cases,
-)
+from evaltap.experiments.tasks.base import Task, TaskCases, TaskOptions, find_task, make_cases
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.formats.metric import EvalMetric
 from evaltap.schemas.text import counted
@@ -35,8 +29,12 @@ def run_tasks(options: RunOptions, run: Callable[[RunOptions], tuple[int, Finish
 
     All sources are read before the first call.  What one has spent is not there for the next.
     """
-    _check(options)
+    if options.set is not None:
+        raise InputError(f"--tasks: brings its own cases; leave {options.set} out")
     given = options.tasks
+    is_file = options.result is not None and options.result.suffix == ".json"
+    if is_file and len(given.tasks) > 1:
+        raise InputError(f"--result {options.result}: each task has a result; expected a folder")
     tasks = {name: find_task(name) for name in given.tasks}
     sources = _sources(given)
     if unused := next((name for name in sources if name not in tasks), None):
@@ -65,15 +63,6 @@ def run_tasks(options: RunOptions, run: Callable[[RunOptions], tuple[int, Finish
     if rest := [*tasks][len(codes) :]:
         say("run", f"not run: {', '.join(rest)}")
     return next((code for code in (1, 3) if code in codes), 0)
-
-
-def _check(options: RunOptions) -> None:
-    """Raise InputError for options that contradict --tasks."""
-    if options.set is not None:
-        raise InputError(f"--tasks: brings its own cases; leave {options.set} out")
-    several = len(options.tasks.tasks) > 1
-    if several and options.result is not None and options.result.suffix == ".json":
-        raise InputError(f"--result {options.result}: each task has a result; expected a folder")
 
 
 def required(options: RunOptions) -> RunOptions:
@@ -136,8 +125,7 @@ def _as_set(
     cases, metrics = folder / f"{name}.jsonl", folder / f"{name}.metrics.json"
     cases.write_bytes(b"".join(orjson.dumps(case) + b"\n" for case in made.cases))
     kept = _answerable(name, task.metrics())
-    written = [one.model_dump(by_alias=True) for one in kept]
-    metrics.write_bytes(orjson.dumps(written))
+    metrics.write_bytes(orjson.dumps([one.model_dump(by_alias=True) for one in kept]))
     return replace(options, set=cases, metrics=metrics, tasks=replace(options.tasks, tasks=()))
 
 

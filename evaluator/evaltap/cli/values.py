@@ -171,9 +171,8 @@ def fail_on(text: str) -> str:
 
 def cost_classes(text: str) -> list[str]:
     """Parse comma-separated cost classes."""
-    from evaltap.evaluator.scoring.contract.evaluator import (
-        CostClass,
-    )  # loads pydantic: not for help
+    # loads pydantic: not for help
+    from evaltap.evaluator.scoring.contract.evaluator import CostClass
 
     return [_one_of(part.strip(), [one.value for one in CostClass]) for part in text.split(",")]
 

@@ -9,6 +9,7 @@ from typing import Final
 from evaltap.cli.messages import say
 from evaltap.cli.options.shared import GuardOptions
 from evaltap.cli.redaction import told
+from evaltap.cli.settings import named_in_hints
 from evaltap.evaluator.cases.references import References
 from evaltap.evaluator.reports.exit_status import FailOn, latency_guard
 from evaltap.evaluator.reports.formats import write_report
@@ -58,6 +59,13 @@ class Verdict:
         if clean is not None:
             summary, differences = redacted(summary, clean), redacted(differences, clean)
         return cls(summary, code, differences)
+
+    def print(self, store: Path | None) -> None:
+        """Print the summary and the differences; hints name the store, if there is one."""
+        from evaltap.evaluator.reports.console import console, print_summary  # rich: not for --json
+
+        hinted = None if store is None else named_in_hints(store)
+        print_summary(self.summary, console(), self.differences, store=hinted)
 
 
 def write_reports(

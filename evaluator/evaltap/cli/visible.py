@@ -93,13 +93,12 @@ def visible_output() -> Iterator[None]:
     """Make control codes visible in everything that the block prints."""
     before = sys.stdout, sys.stderr
     # A stream that is closed at the start is None, and the next file that is opened gets its number.
-    ours: Any = tuple(VisibleStream(stream or _nowhere()) for stream in before)
+    nowhere = Path(os.devnull)
+    ours: Any = tuple(
+        VisibleStream(stream or nowhere.open("w", encoding="utf-8")) for stream in before
+    )
     sys.stdout, sys.stderr = ours
     try:
         yield
     finally:
         sys.stdout, sys.stderr = before
-
-
-def _nowhere() -> TextIO:
-    return Path(os.devnull).open("w", encoding="utf-8")

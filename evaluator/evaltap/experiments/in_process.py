@@ -135,9 +135,7 @@ def run_case(
     _check(cases, adapted.abilities, tools, *played)
     unit = replace(Plan("", cases, 1, "", "").unit(given, 1, 1), run="")
     settings = WorkerSettings(
-        turn_seconds=turn_seconds,
-        policy=tools.policy([given]),
-        tools=catalogue([given.recording]),
+        turn_seconds=turn_seconds, policy=tools.policy([given]), tools=catalogue([given.recording])
     )
 
     async def ran() -> UnitEnd:

@@ -323,10 +323,7 @@ def run_experiment(
 
 @contextmanager
 def _checked_agent(
-    request: Request,
-    scorer: CaseScorer,
-    environ: Mapping[str, str],
-    begin: Callable[[], AgentEnd],
+    request: Request, scorer: CaseScorer, environ: Mapping[str, str], begin: Callable[[], AgentEnd]
 ) -> Iterator[AgentEnd]:
     """Start the agent, and end it if the block fails; raise InputError that lists all that is wrong."""
     problems: list[str] = []

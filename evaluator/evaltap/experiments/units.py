@@ -95,9 +95,7 @@ def row_of(plan: Plan, unit: Unit, state: UnitState, **given: Any) -> UnitRow:
 
 
 def append_units(
-    store: Store,
-    rows: Iterable[UnitRow],
-    expected: Mapping[CaseKey, Sequence[CaseData]] = _NOTHING,
+    store: Store, rows: Iterable[UnitRow], expected: Mapping[CaseKey, Sequence[CaseData]] = _NOTHING
 ) -> None:
     """Write rows, and the expected turns of some of their cases, in one transaction."""
     now = store.now()

@@ -245,7 +245,7 @@ def _connect_to(port: int, address: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def _plain(found: Receiver) -> Receiver:
     """Speak HTTP where the address says https: the server of the test has no certificate."""
-    found._client._context = None  # type: ignore[attr-defined]
+    found.client._context = None  # type: ignore[attr-defined]
     return found
 
 

@@ -1,7 +1,6 @@
 """`evaltap store archive`: write what a store holds as Parquet files, or read such files again."""
 
-import json
-
+from evaltap.cli.messages import print_json
 from evaltap.cli.options.store import ArchiveOptions
 from evaltap.cli.progress import progress
 from evaltap.evaluator.pipeline.maintenance.archiving import archive, verify
@@ -15,7 +14,7 @@ def run(options: ArchiveOptions) -> int:
     if options.verify is not None:
         files, rows = verify(options.verify)
         if options.json:
-            print(json.dumps({"files": files, "rows": rows}))
+            print_json({"files": files, "rows": rows})
         else:
             print(
                 f"{place_of(options.verify)}: {counted(files, 'file')} with {rows:,} rows, all as written"
@@ -26,7 +25,7 @@ def run(options: ArchiveOptions) -> int:
     with progress("rows archived") as report:
         done = archive(options.db, options.to, progress=report)
     if options.json:
-        print(json.dumps({"rows": done.rows, "files": done.files, "bytes": done.bytes}))
+        print_json({"rows": done.rows, "files": done.files, "bytes": done.bytes})
         return 0
     new = ", ".join(f"{name} {count:,}" for name, count in done.rows.items()) or "nothing new"
     print(f"rows archived: {new}")

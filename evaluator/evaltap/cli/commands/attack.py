@@ -41,7 +41,6 @@ def run(options: AttackOptions) -> int:
 
 
 def _judge(path: Path | None, judges: JudgeSession) -> tuple[LlmJudgeCriterion, Services, str]:
-    """Return the judge's criterion, the services that provide the judge, and its name."""
     metrics = read_metrics(path) if path else []
     parts = [
         one.criterion.llm_judge for one in metrics if one.criterion and one.criterion.llm_judge

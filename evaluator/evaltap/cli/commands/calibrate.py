@@ -64,7 +64,6 @@ def run(options: CalibrateOptions) -> int:
 
 
 def _check(options: CalibrateOptions) -> None:
-    """Raise InputError for options that contradict each other."""
     if not (options.db or options.cases):
         raise InputError(
             "no verdicts to compare with; give a scored file with --db, or cases to score with --cases"
@@ -124,28 +123,23 @@ def _print(found: Sequence[Calibrated]) -> None:
 def _rows(one: Calibrated) -> list[tuple[str, str, str]]:
     result = one.calibration
     table, corrected = result.table, result.corrected
-    rows = [("labels", f"{table.total:,}", f"{table.human_pass:,} pass, {table.human_fail:,} fail")]
-    shares = (
-        ("agreement", result.agreement, True),
-        ("Cohen's kappa", result.kappa, False),
-        ("false passes (of what people fail)", result.false_pass_rate, True),
-        ("false fails (of what people pass)", result.false_fail_rate, True),
-    )
-    rows += [(name, *_figures(share, percent)) for name, share, percent in shares]
-    rows.append(("agreement of a constant answer", _number(result.constant_baseline, True), ""))
-    rows.append(("pass rate by judge", _number(corrected.observed, True), ""))
-    rows.append(("estimated pass rate by people", *_figures(corrected.rate, True)))
-    return rows
+    return [
+        ("labels", f"{table.total:,}", f"{table.human_pass:,} pass, {table.human_fail:,} fail"),
+        ("agreement", *_figures(result.agreement)),
+        ("Cohen's kappa", *_figures(result.kappa, ".2f")),
+        ("false passes (of what people fail)", *_figures(result.false_pass_rate)),
+        ("false fails (of what people pass)", *_figures(result.false_fail_rate)),
+        ("agreement of a constant answer", _share(result.constant_baseline), ""),
+        ("pass rate by judge", _share(corrected.observed), ""),
+        ("estimated pass rate by people", *_figures(corrected.rate)),
+    ]
 
 
-def _figures(rate: Rate | None, percent: bool) -> tuple[str, str]:
+def _figures(rate: Rate | None, spec: str = ".1%") -> tuple[str, str]:
     if rate is None:
         return "-", ""
-    low, high = (_number(end, percent) for end in rate.interval)
-    return _number(rate.value, percent), f"{low} to {high}"
+    return f"{rate.value:{spec}}", f"{rate.interval:{spec}}"
 
 
-def _number(value: float | None, percent: bool) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.1%}" if percent else f"{value:.2f}"
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"

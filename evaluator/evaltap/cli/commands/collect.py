@@ -1,6 +1,5 @@
 """`evaltap collect`: receive OTLP over HTTP and record the agent runs in it."""
 
-import ipaddress
 import os
 import signal
 from typing import Any
@@ -11,6 +10,7 @@ from evaltap.cli.messages import say
 from evaltap.cli.options.record import CollectOptions
 from evaltap.cli.receiving import close_recorder, receiver_server
 from evaltap.cli.settings import refuse_strange_brokers
+from evaltap.evaluator.page.security.site import is_loopback
 from evaltap.recorder import Recorder
 from evaltap.recorder.config import check_variables
 from evaltap.recorder.sources.collector import TOKEN_VARIABLE, CollectorAccess
@@ -25,25 +25,15 @@ def run(options: CollectOptions) -> int:
     tls = tls_context(options.tls)
     refuse_strange_brokers(options.log)
     recorder = Recorder(options.log)
-    server = receiver_server(recorder, CollectorAccess(token, local=_is_local(options.host)), tls)
+    server = receiver_server(recorder, CollectorAccess(token, local=is_loopback(options.host)), tls)
     with collecting_rarely():
         _serve(server, options)
     return 0 if close_recorder("collect", recorder) else 3
 
 
-def _is_local(host: str) -> bool:
-    """Check whether only this machine can reach an address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 def _check(options: CollectOptions, token: str) -> None:
     """Raise InputError for options that would let strangers connect."""
-    if _is_local(options.host) or options.insecure:
+    if is_loopback(options.host) or options.insecure:
         return
     missing = [] if token else ["a token in EVALTAP_COLLECT_TOKEN"]
     missing += [] if options.tls.tls_cert else ["TLS (--tls-cert, --tls-key)"]

@@ -13,8 +13,7 @@ from evaltap.evaluator.reports.compare.reading import compare_sides
 
 def run(options: CompareOptions) -> int:
     """Compare the sides, print the result and write the reports; return the exit code."""
-    rules = Rules(**asdict(options.rules))
-    found = compare_sides(options.base, options.head, rules)
+    found = compare_sides(options.base, options.head, Rules(**asdict(options.rules)))
     if options.json:
         print_json(comparison_data(found))
     else:
@@ -22,6 +21,5 @@ def run(options: CompareOptions) -> int:
     clean = report_redactor() if options.report and not options.no_redact else None
     for path in options.report:
         write_comparison(found, path, clean)
-        said = told(clean is not None)
-        say("compare", f"report written to {path}{said}")
+        say("compare", f"report written to {path}{told(clean is not None)}")
     return 0 if options.fail_on == "never" else found.exit_code

@@ -23,7 +23,6 @@ def run(options: CompletionOptions) -> int:
 
 
 def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    """Yield the actions of a parser and of the commands in it."""
     for action in parser._actions:
         yield action
         if isinstance(action, argparse._SubParsersAction):

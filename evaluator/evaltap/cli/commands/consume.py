@@ -24,13 +24,7 @@ from evaltap.cli.logs import open_source, report_start_position, report_telemetr
 from evaltap.cli.messages import print_json, say
 from evaltap.cli.options.score import ConsumeOptions, LiveEngineOptions
 from evaltap.cli.progress import progress
-from evaltap.cli.scoring import (
-    case_scorer,
-    judge_session,
-    read_references,
-    report_joined,
-)
-from evaltap.cli.settings import named_in_hints
+from evaltap.cli.scoring import case_scorer, judge_session, read_references
 from evaltap.cli.signals import stopped_by_signals
 from evaltap.cli.stores import open_store
 from evaltap.cli.verdict import Scope, Verdict
@@ -110,7 +104,6 @@ def _page(options: ConsumeOptions, record_with: Sequence[str]) -> "Iterator[Live
 
 
 def _check_engine(options: LiveEngineOptions, *, scores: bool) -> None:
-    """Raise InputError for options that cannot be combined."""
     if options.engine == "ray" and not scores:
         raise InputError("--engine ray: nothing to score without --metrics; add it")
     given = {"--ray-address": options.ray_address, "--ray-workers": options.ray_workers}
@@ -198,9 +191,7 @@ def _consume(
         account = account_of(store)
         moved += report_start_position(options.command, options.log, options.begin, source, store)
         rules = read_monitor(options.monitor, scorer)
-        pending = None
-        if scorer is not None:
-            pending = _pending(options, scorer, engine, store, references, rules.score)
+        pending = _pending(options, store, scorer, engine, references, rules.score)
         closed = opened.enter_context(ExitStack())  # the tasks close before the page and the store
         consumer = Consumer(
             source,
@@ -237,13 +228,14 @@ def _consume(
 
 def _pending(
     options: ConsumeOptions,
-    scorer: CaseScorer,
-    engine: Engine | None,
     store: Store,
+    scorer: CaseScorer | None,
+    engine: Engine | None,
     references: References | None,
     rules: Sequence[ScoreRule],
-) -> PendingScorer:
-    """Return what scores landed cases."""
+) -> PendingScorer | None:
+    if scorer is None:
+        return None
     threads = options.scoring.concurrency if scorer.waits else 1
     return PendingScorer(
         store, scorer, references=references, threads=threads, engine=engine, rules=rules
@@ -274,7 +266,7 @@ def _verdict(
     if pending is None:
         return None
     if references is not None:
-        report_joined(options.command, pending.joined)
+        say(options.command, f"references: {pending.joined}")
     scope = Scope(digests=tuple(metric.digest for metric in pending.metrics), references=references)
 
     def read() -> Verdict:
@@ -364,14 +356,7 @@ def _finish(options: ConsumeOptions, consumer: Consumer, verdict: Verdict | None
             f" {counted(consumed.cases_scored, 'case')} scored"
         )
         if verdict:
-            from evaltap.evaluator.reports.console import (  # rich: not for --json
-                console,
-                print_summary,
-            )
-
-            print_summary(
-                verdict.summary, console(), verdict.differences, store=named_in_hints(options.db)
-            )
+            verdict.print(options.db)
     if not options.until_idle:
         return 0
     if landed.dead_letters:

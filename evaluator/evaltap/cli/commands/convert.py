@@ -20,7 +20,12 @@ from evaltap.schemas.text import counted
 
 def run(options: ConvertOptions) -> int:
     """Convert the files and report the result; raise EvaltapError for input that cannot be converted."""
-    _check(options)
+    if not options.files and not options.openai_eval:
+        raise InputError("nothing to convert; give data files, or --openai-eval EVAL.json")
+    if bool(options.files) != bool(options.out):
+        raise InputError("data files and --out FILE: one is missing; give both")
+    if bool(options.openai_eval) != bool(options.metrics_out):
+        raise InputError("--openai-eval and --metrics-out: one is missing; give both")
     config = _config(options)
     count = _convert(options, options.out, config) if options.out else 0
     if config is not None and options.metrics_out:
@@ -41,15 +46,6 @@ def run(options: ConvertOptions) -> int:
             made.append(f"{counted(len(config.metrics), 'metric')} -> {options.metrics_out}")
         print("; ".join(made), file=sys.stderr)
     return 0
-
-
-def _check(options: ConvertOptions) -> None:
-    if not options.files and not options.openai_eval:
-        raise InputError("nothing to convert; give data files, or --openai-eval EVAL.json")
-    if bool(options.files) != bool(options.out):
-        raise InputError("data files and --out FILE: one is missing; give both")
-    if bool(options.openai_eval) != bool(options.metrics_out):
-        raise InputError("--openai-eval and --metrics-out: one is missing; give both")
 
 
 def _config(options: ConvertOptions) -> EvalConfig | None:
@@ -76,6 +72,5 @@ def _convert(options: ConvertOptions, out: Path, config: EvalConfig | None) -> i
     cases = list(found)
     if not cases:
         raise InputError("no rows found; expected at least one")
-    name = eval_set_name(out)
-    write_eval_set(out, {"evalSetId": name, "evalCases": cases})
+    write_eval_set(out, {"evalSetId": eval_set_name(out), "evalCases": cases})
     return len(cases)

@@ -47,20 +47,18 @@ def _print(found: list[Coverage], lacks: str) -> None:
     """Print the shares by dimension; `lacks` stands before the values that no set has."""
     for one in found:
         assert one.covered is not None  # there are turns
-        ends = one.covered.rate.interval
-        size = counted(one.covered.rate.n, one.unit)
+        rate = one.covered.rate
+        size = counted(rate.n, one.unit)
         if lacks:
             print(
-                f"{one.by}: {one.covered.rate.value:.1%} of the traffic is covered ({ends.low:.1%} to"
-                f" {ends.high:.1%}, {size})"
+                f"{one.by}: {rate.value:.1%} of the traffic is covered ({rate.interval:.1%}, {size})"
             )
         else:
             print(f"{one.by} ({size})")
         for gap in one.gaps:
             value = f"{visible(gap.text)!r:.60}" if gap.text else visible(gap.value) or "(none)"
-            low, high = gap.share.interval
             print(
-                f"  {lacks}{value}: {gap.share.value:.1%} ({low:.1%} to {high:.1%}),"
+                f"  {lacks}{value}: {gap.share.value:.1%} ({gap.share.interval:.1%}),"
                 f" for example {visible(gap.examples[0].name)}"
             )
         if one.unseen:

@@ -16,19 +16,14 @@ from evaltap.evaluator.cases.evalsets.files import SetFile, read_set, write_set
 from evaltap.evaluator.curation.curate import Curated, Means, curate
 from evaltap.evaluator.curation.recipe import BUILT_IN, Recipe, built_in, read_recipe
 from evaltap.evaluator.curation.review.queue import decisions
-from evaltap.evaluator.curation.updating import Updated, add_to, update, write_metrics
+from evaltap.evaluator.curation.updating import add_to, update, write_metrics
 from evaltap.evaluator.reports.set_difference import print_difference
 from evaltap.evaluator.scoring.judge_session import JudgeSession
 from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files import canonical
-from evaltap.schemas.files.documents import (
-    check_set_name,
-    eval_set_name,
-    iter_cases,
-    write_bytes,
-)
+from evaltap.schemas.files.documents import check_set_name, eval_set_name, iter_cases, write_bytes
 from evaltap.schemas.files.missing import no_such_file
 from evaltap.schemas.formats.metric import EvalMetric
 from evaltap.schemas.text import counted
@@ -52,7 +47,17 @@ def run(options: CurateOptions) -> int:
         updated = add_to(existing.cases, made.cases)
     else:
         updated = update(existing.cases, made.cases, prune=options.prune, landed=landed)
-    report = _report(options, recipe, made, updated)
+    report: dict[str, Any] = {
+        "recipe": recipe.name,
+        "set": str(target_of(options)),
+        "cases": len(updated.cases),
+        **updated.data(),
+        "picks": made.picks,
+        "left_out": made.left_out,
+        "health": made.health,
+        "window": made.window,
+        "covered": made.covered,
+    }
     printed = dict(report)
     if options.diff:
         found = difference(existing.cases, updated.cases)
@@ -161,22 +166,6 @@ def _curated(
             progress=compared,
         )
         return curate(store, recipe, means)
-
-
-def _report(
-    options: CurateOptions, recipe: Recipe, made: Curated, updated: Updated
-) -> dict[str, object]:
-    return {
-        "recipe": recipe.name,
-        "set": str(target_of(options)),
-        "cases": len(updated.cases),
-        **updated.data(),
-        "picks": made.picks,
-        "left_out": made.left_out,
-        "health": made.health,
-        "window": made.window,
-        "covered": made.covered,
-    }
 
 
 def _print(options: CurateOptions, report: dict[str, Any]) -> None:

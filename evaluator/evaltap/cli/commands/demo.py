@@ -1,6 +1,5 @@
 """`evaltap demo`: run the whole pipeline on a small agent, without API keys and network."""
 
-import json
 import os
 import secrets
 import shutil
@@ -14,6 +13,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from evaltap.cli.demo.agent import run_sessions
 from evaltap.cli.demo.live import show
 from evaltap.cli.demo.script import judge_answer
+from evaltap.cli.messages import print_json
 from evaltap.cli.options.start import DemoOptions
 from evaltap.cli.stores import open_store
 from evaltap.evaluator.cases.references import References
@@ -53,12 +53,16 @@ def run(options: DemoOptions) -> int:
     with _landed(spans, folder / "cases.duckdb") as store, _landed(plugin, None) as other:
         differences = compare(sessions(store), sessions(other))
         turns = store.rows("SELECT count(*) FROM latest_turns")[0][0]
-        summary = _score(store)
+        scorer = PendingScorer(store, _scorer(), references=_references())
+        scored, cases = scorer.score("landed", "demo")
+        if scored is not None:
+            end_run(store, scored, cases)
+        summary = summarise(store)
         write_report(read_report(store), folder / "report.html")
     if differences:
         raise EvaltapError("the two recordings differ: " + "; ".join(differences))
     if options.json:
-        print(json.dumps({**summary.data(), "turns": turns, "db": str(folder / "cases.duckdb")}))
+        print_json({**summary.data(), "turns": turns, "db": str(folder / "cases.duckdb")})
     else:
         _explain(folder, turns, summary)
     if options.ui is not None:
@@ -76,7 +80,6 @@ def _empty(folder: Path, *logs: Path) -> None:
 
 
 def _record(spans: Path, plugin: Path) -> None:
-    """Run the agent with both recorders attached."""
     # With one key the same address gets the same pseudonym in both logs, so they can be compared.
     secret = secrets.token_hex()
     by_spans = Recorder(spans, redaction_key=secret)
@@ -134,14 +137,6 @@ def compare(
                 if left[key] != right[key]
             ]
     return differences
-
-
-def _score(store: Store) -> Summary:
-    scorer = PendingScorer(store, _scorer(), references=_references())
-    scored, cases = scorer.score("landed", "demo")
-    if scored is not None:
-        end_run(store, scored, cases)
-    return summarise(store)
 
 
 def _scorer() -> CaseScorer:

@@ -1,7 +1,6 @@
 """`evaltap store dlq`: list, show and replay dead letters."""
 
-import json
-
+from evaltap.cli.messages import print_json
 from evaltap.cli.options.store import DlqListOptions, DlqReplayOptions, DlqShowOptions
 from evaltap.cli.stores import open_store, open_stores
 from evaltap.evaluator.cases.text import one_line
@@ -33,7 +32,7 @@ def _list(options: DlqListOptions) -> int:
         )
         _check_reason(store, options.reason)
     if options.json:
-        print(json.dumps({"total": total, "letters": [letter_data(letter) for letter in found]}))
+        print_json({"total": total, "letters": [letter_data(letter) for letter in found]})
         return 0
     for letter in found:
         parked = "  written by a newer version; replay it after an upgrade" if letter.parked else ""
@@ -59,7 +58,7 @@ def _show(options: DlqShowOptions) -> int:
         )
     (letter,) = found
     if options.json:
-        print(json.dumps(letter_data(letter)))
+        print_json(letter_data(letter))
         return 0
     value = letter.value or b""
     print(f"reason   {letter.reason}: {visible(letter.detail)}")
@@ -81,18 +80,15 @@ def _replay(options: DlqReplayOptions) -> int:
         _check_reason(store, options.reason)
         done = replay(store, reason=options.reason, dry_run=options.dry_run)
     if options.json:
-        print(
-            json.dumps(
-                {
-                    "dry_run": options.dry_run,
-                    "records": done.landed.records,
-                    "turns": done.landed.turns,
-                    "duplicates": done.landed.duplicates,
-                    "unreadable": dict(done.unreadable),
-                    "of_files": done.of_files,
-                }
-            )
-        )
+        data = {
+            "dry_run": options.dry_run,
+            "records": done.landed.records,
+            "turns": done.landed.turns,
+            "duplicates": done.landed.duplicates,
+            "unreadable": dict(done.unreadable),
+            "of_files": done.of_files,
+        }
+        print_json(data)
     else:
         verb = "can be landed" if options.dry_run else "landed"
         print(f"{counted(done.landed.records, 'dead letter')} {verb}")

@@ -36,34 +36,52 @@ _SIGNS = {"ok": "ok     ", "note": "note   ", "problem": "PROBLEM"}
 def run(options: DoctorOptions) -> int:
     """Print the findings; return 1 if something is wrong."""
     log = options.log or options.usual_log
-    sights = [*_settings_sight(), *diagnose(), *_log_sight(log)]
+    config, settings = RecorderConfig(), find_settings(Path.cwd(), os.environ)
+    none = f"no {FILE_NAME} in this folder or above (`evaltap init` writes one)"
+    sights = [Diagnostic("settings file", str(settings or none), "ok"), *diagnose()]
+    if log not in (None, config.log):
+        sights += log_diagnostics(log, config.log_max_bytes)
     if options.db is not None and not options.db.exists() and is_discovered(STORE):
         missing = "does not exist yet; `evaltap consume` creates it"
         sights.append(Diagnostic(f"store {options.db}", missing))
         options = replace(options, db=None)
     lag = _lag(options.db)
-    sights += _lag_sight(lag)
-    found, topics = _log_and_topics(log, options)
+    if lag is not None and lag.cases:
+        behind = f"{counted(lag.cases, 'case')} without scores, the oldest for {lag.seconds:,.0f} s"
+        sights.append(Diagnostic("scoring", behind, "note"))
+    location = parse_log_location(log) if log else None
+    found = _accounts(None if isinstance(location, KafkaLocation) else location, options)
+    topics = _topics(location, options.db) if isinstance(location, KafkaLocation) else _Topics()
     sights += topics.sights
     # While the topic has unread records, missing records may be among them.
     total = Total.of(found, waits=topics.away or topics.waiting > 0)
     if options.json:
-        _print_json(sights, topics.positions, found, lag, total)
+        rows = [
+            {"about": s.about, "found": s.found, "verdict": s.verdict, "remedy": s.remedy}
+            for s in sights
+        ]
+        data = {
+            "sights": rows,
+            "partitions": [position.data() for position in topics.positions],
+            "producers": [account_data(account) for account in found],
+            "losses": total.losses,
+            "unscored": None if lag is None else lag.data(),
+        }
+        print_json(data)
     else:
-        _print_sights(sights)
+        for sight in sights:
+            _print_line(f"{_SIGNS[sight.severity]} ", f"{sight.about}: {sight.found}")
+            if sight.remedy:
+                _print_line("        -> ", sight.remedy)
         topics.print()
-        _print_accounts(found, total, options.db)
+        if found:
+            print(f"\n{'LOST   ' if total.losses else 'ok     '} {total}")
+        for account in found:
+            for line in account_lines(account, options.db):
+                print(line)
     wrong = [one for one in sights if one.severity == "problem"]
     lost = total.losses or any(account.unaccounted for account in found)
     return 1 if wrong or lost or topics.has_gap else 0
-
-
-def _print_accounts(found: Sequence[Account], total: Total, db: Path | None) -> None:
-    if found:
-        print(f"\n{'LOST   ' if total.losses else 'ok     '} {total}")
-    for account in found:
-        for line in account_lines(account, db):
-            print(line)
 
 
 class _Topics(NamedTuple):
@@ -106,46 +124,12 @@ def _topics(cluster: KafkaLocation, db: Path | None) -> _Topics:
     return _Topics(positions, sights, holds_traces=cluster.format == OTLP)
 
 
-def _print_json(
-    sights: Sequence[Diagnostic],
-    positions: Sequence["LogPosition"],
-    accounts: Sequence[Account],
-    lag: "Lag | None",
-    total: Total,
-) -> None:
-    data = {
-        "sights": [
-            {"about": s.about, "found": s.found, "verdict": s.verdict, "remedy": s.remedy}
-            for s in sights
-        ],
-        "partitions": [position.data() for position in positions],
-        "producers": [account_data(account) for account in accounts],
-        "losses": total.losses,
-        "unscored": None if lag is None else lag.data(),
-    }
-    print_json(data)
-
-
-def _print_sights(sights: Sequence[Diagnostic]) -> None:
-    for sight in sights:
-        _print_line(f"{_SIGNS[sight.severity]} ", f"{sight.about}: {sight.found}")
-        if sight.remedy:
-            _print_line("        -> ", sight.remedy)
-
-
 def _print_line(head: str, text: str) -> None:
     """Print a text after its head, wrapped to the terminal's width."""
     # Does not use the console of the reports: `doctor` also works with only the recorder installed.
     width = get_terminal_size((PIPE_WIDTH, 0)).columns - len(head)
     lines = textwrap.wrap(text, max(40, width), break_long_words=False, break_on_hyphens=False)
     print(head + f"\n{' ' * len(head)}".join(lines))
-
-
-def _log_and_topics(log: str | None, options: DoctorOptions) -> tuple[Sequence[Account], _Topics]:
-    location = parse_log_location(log) if log else None
-    if isinstance(location, KafkaLocation):
-        return _accounts(None, options), _topics(location, options.db)
-    return _accounts(location, options), _Topics()
 
 
 def _accounts(log: Path | None, options: DoctorOptions) -> Sequence[Account]:
@@ -161,13 +145,6 @@ def _accounts(log: Path | None, options: DoctorOptions) -> Sequence[Account]:
         return []
 
 
-def _settings_sight() -> list[Diagnostic]:
-    """Return a diagnostic with the settings file that commands in this folder read."""
-    none = f"no {FILE_NAME} in this folder or above (`evaltap init` writes one)"
-    found = find_settings(Path.cwd(), os.environ)
-    return [Diagnostic("settings file", str(found) if found else none, "ok")]
-
-
 def _lag(db: Path | None) -> "Lag | None":
     """Return the cases of a store that wait for scores; None without a store."""
     if db is None or not db.exists():
@@ -177,13 +154,6 @@ def _lag(db: Path | None) -> "Lag | None":
 
     with open_stores([db]) as store:
         return oldest_unscored(store)
-
-
-def _lag_sight(lag: "Lag | None") -> list[Diagnostic]:
-    if lag is None or not lag.cases:
-        return []
-    behind = f"{counted(lag.cases, 'case')} without scores, the oldest for {lag.seconds:,.0f} s"
-    return [Diagnostic("scoring", behind, "note")]
 
 
 def _positions(
@@ -207,8 +177,3 @@ def _positions(
         return log_positions(source.bounds(), offsets, partly), source.missing_topics()
     finally:
         source.close()
-
-
-def _log_sight(log: str | None) -> list[Diagnostic]:
-    config = RecorderConfig()
-    return [] if log is None or log == config.log else log_diagnostics(log, config.log_max_bytes)

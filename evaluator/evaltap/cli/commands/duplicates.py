@@ -4,8 +4,6 @@ import json
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from rich import box
-from rich.table import Table
 from rich.text import Text
 
 from evaltap.cli.options.set import DuplicatesOptions
@@ -14,7 +12,6 @@ from evaltap.cli.stores import choice_of, open_chosen
 from evaltap.evaluator.analysis.filters.listing import SHORT, shortened
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.curation.grouping import (
-    ComparedTurn,
     Likeness,
     TurnGroup,
     health,
@@ -23,7 +20,7 @@ from evaltap.evaluator.curation.grouping import (
 )
 from evaltap.evaluator.curation.recipe import Recipe
 from evaltap.evaluator.reports.cases import NARROW
-from evaltap.evaluator.reports.console import console
+from evaltap.evaluator.reports.console import console, plain_table
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.text import counted
@@ -45,18 +42,14 @@ def run(options: DuplicatesOptions) -> int:
         window_turns(store, scope) as window,
         window.texts() as texts,
     ):
-        groups = _grouped(texts.turns, options)
+        with progress("texts compared") as compared:
+            groups = turn_groups(texts.turns, Likeness(options.radius, options.semantic), compared)
         members = texts.members(groups) if options.json else []
     if options.json:
         _print_json(groups, members)
     else:
         _print(groups, health(groups))
     return 0
-
-
-def _grouped(texts: Sequence[ComparedTurn], options: DuplicatesOptions) -> list[TurnGroup]:
-    with progress("texts compared") as compared:
-        return turn_groups(texts, Likeness(options.radius, options.semantic), compared)
 
 
 def _print_json(groups: Sequence[TurnGroup], members: Sequence[Sequence[str]]) -> None:
@@ -80,7 +73,7 @@ def _print(groups: Sequence[TurnGroup], figures: dict[str, Any]) -> None:
         rows.append((f"{group.turns:,}", words, medoid.block.tool_path, outcome, case))
     out = console()
     width = out.width if out.is_terminal else NARROW
-    table = Table(box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
+    table = plain_table(1)
     cells = zip(COLUMNS, *rows, strict=True)
     widths = {name: max(map(len, (name, *column))) for name, *column in cells}
     widths["tools"] = min(widths["tools"], TOOLS)

@@ -1,10 +1,9 @@
 """`evaltap set export`: write landed cases, or an eval set, in the format of another tool."""
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 
-from evaltap.cli.messages import print_outcome, say
+from evaltap.cli.messages import print_json, print_outcome, say
 from evaltap.cli.options.set import ExportOptions
 from evaltap.cli.stores import choice_of, open_chosen
 from evaltap.evaluator.cases.datasets.exports.forms import files_of
@@ -73,7 +72,6 @@ def _expecting(cases: Iterable[CaseData], *, keeps_actual: bool) -> Iterator[Cas
 
 
 def _form(options: ExportOptions) -> str:
-    """Return the format: as given, or by the file's suffix."""
     return options.format or ("jsonl" if is_lines_name(options.out) else "trpc")
 
 
@@ -95,7 +93,7 @@ def _export(
             if not path.is_file() or path.read_bytes() != content
         ]
         if options.json:
-            print(json.dumps({"out": str(options.out), "stale": list(map(str, stale))}))
+            print_json({"out": str(options.out), "stale": list(map(str, stale))})
         for path in stale:
             say("set export", f"{path}: is out of date; run this command without --check")
         return int(bool(stale))

@@ -41,7 +41,8 @@ def _format(path: Path, options: FmtOptions) -> bool:
     before = read_bytes(path)
     after = formatted(path, options.to)
     if options.to == "adk":
-        _report_losses(path)
+        for loss in losses("adk", list(iter_cases(path))):
+            say("set fmt", f"{path}: {loss}")
     if options.stdout:
         sys.stdout.buffer.write(after)
         sys.stdout.flush()
@@ -51,11 +52,6 @@ def _format(path: Path, options: FmtOptions) -> bool:
         write_bytes(path, after)
         print(f"{path}: rewritten", file=sys.stderr)
     return before != after
-
-
-def _report_losses(path: Path) -> None:
-    for loss in losses("adk", list(iter_cases(path))):
-        say("set fmt", f"{path}: {loss}")
 
 
 def formatted(path: Path, to: str | None = None) -> bytes:

@@ -60,7 +60,9 @@ def run(options: GateOptions) -> int:
                 gated.append(one)
                 show(len(gated))
     if not gated:
-        raise _nothing_checked(source, invalid)
+        nothing = f"{source}: no cases found; expected at least one"
+        problems = ["no case could be checked:", *invalid] if invalid else [nothing]
+        raise InputError("\n".join(problems))
     found = _comparison(gate, options, base, gated)
     code, messages = gate_exit(
         gated, found, fail_on=options.fail_on, min_pass_rate=options.rules.min_pass_rate
@@ -79,12 +81,6 @@ def run(options: GateOptions) -> int:
     report_missing_references("gate", placeholders, gate.scorer.metrics)
     _warn(messages)
     return code
-
-
-def _nothing_checked(source: str, invalid: Sequence[str]) -> InputError:
-    if invalid:
-        return InputError("\n".join(["no case could be checked:", *invalid]))
-    return InputError(f"{source}: no cases found; expected at least one")
 
 
 def _warn(messages: Iterable[str]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from evaltap.cli.logs import open_source
+from evaltap.cli.messages import print_json
 from evaltap.cli.options.start import InitOptions
 from evaltap.cli.stores import open_store
 from evaltap.cli.values import share
@@ -41,7 +42,8 @@ def run(options: InitOptions) -> int:
     if chosen.metrics.exists():
         read_metrics(chosen.metrics)
     else:
-        write_bytes(chosen.metrics, _metrics_text(starter_metrics(found, model)).encode())
+        rows = ",\n".join("  " + json.dumps(one) for one in starter_metrics(found, model))
+        write_bytes(chosen.metrics, f"[\n{rows}\n]\n".encode())
         written.append(chosen.metrics)
     if chosen.monitor.exists():
         read_rules(chosen.monitor)
@@ -51,14 +53,13 @@ def run(options: InitOptions) -> int:
         written.append(chosen.monitor)
     write_bytes(file, _settings_text(chosen).encode())
     if options.json:
-        print(json.dumps({"written": [str(path) for path in written], "turns": found.turns}))
+        print_json({"written": [str(path) for path in written], "turns": found.turns})
     else:
         _print_next(chosen, written, found)
     return 0
 
 
 def _answered(options: InitOptions) -> InitOptions:
-    """Return the options, completed by the user's answers or by defaults."""
     asks = sys.stdin.isatty() and not (options.yes or options.json)
     log, rate, model = options.log, options.sample_rate, options.judge_model
     if log is None:
@@ -107,11 +108,6 @@ def _observed(log: str) -> Observed:
             return observed(store)
     finally:
         source.close()
-
-
-def _metrics_text(metrics: list[dict[str, object]]) -> str:
-    lines = ",\n".join("  " + json.dumps(metric) for metric in metrics)
-    return f"[\n{lines}\n]\n"
 
 
 _WATCHES: list[dict[str, object]] = [

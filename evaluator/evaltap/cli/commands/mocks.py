@@ -19,10 +19,9 @@ from evaltap.experiments.mocks.drift import totals
 from evaltap.experiments.mocks.invent import inventor
 from evaltap.experiments.mocks.mcp import reply_to
 from evaltap.experiments.mocks.policy import MockPolicy
-from evaltap.experiments.mocks.recorded import RecordedCall
 from evaltap.experiments.mocks.served import MockServer
 from evaltap.experiments.mocks.tape import Tape
-from evaltap.experiments.plan import CaseSet, read_set
+from evaltap.experiments.plan import read_set
 from evaltap.experiments.pseudonyms import Inventions
 from evaltap.recorder.answering import ToolMiss
 from evaltap.schemas.errors import InputError
@@ -43,7 +42,9 @@ def run(options: MocksOptions) -> int:
     cases = read_set(Path(options.set), options.case)
     policy = choice_of(options.tools).policy(cases.cases) or MockPolicy()
     inventions = Inventions()
-    recording = _merged(cases, inventions)
+    # As if all turns of all cases were one turn: who asks does not say which.
+    turns = (turn for case in cases.cases for turn in case.recording)
+    recording = (tuple(inventions.filled_call(call) for turn in turns for call in turn),)
     tools = _schemas(options.schemas) if options.schemas else catalogue([recording])
     if not tools:
         raise InputError(f"{options.set}: no case has recorded tool calls; nothing to offer")
@@ -63,20 +64,11 @@ def run(options: MocksOptions) -> int:
             _speak(lambda message: reply_to(message, tools, answer))
         else:
             _serve(options.port, tools, answer)
-    _report(tape, cases)
+    with suppress(ToolMiss):  # was told when it happened
+        tape.end()
+    for line in lines_of_mocks(totals([tape.data()]), cases):
+        say("mocks", line)
     return 1 if tape.missed else 0
-
-
-def _merged(cases: CaseSet, inventions: Inventions) -> tuple[tuple[RecordedCall, ...], ...]:
-    """Return the calls of all turns of all cases as if they were one turn: who asks does not say which."""
-    return (
-        tuple(
-            inventions.filled_call(call)
-            for case in cases.cases
-            for turn in case.recording
-            for call in turn
-        ),
-    )
 
 
 def _schemas(path: Path) -> list[dict[str, Any]]:
@@ -148,10 +140,3 @@ def _misses(path: Path | None) -> Iterator[Callable[[dict[str, Any]], None]]:
         raise InputError(f"--misses {path}: {error.strerror}") from error
     with file:
         yield lambda miss: print(json.dumps(miss, ensure_ascii=False), file=file, flush=True)
-
-
-def _report(tape: Tape, cases: CaseSet) -> None:
-    with suppress(ToolMiss):  # was told when it happened
-        tape.end()
-    for line in lines_of_mocks(totals([tape.data()]), cases):
-        say("mocks", line)

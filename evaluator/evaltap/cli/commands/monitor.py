@@ -1,6 +1,5 @@
 """`evaltap monitor`: check and replay watches on live traffic, and list their alarms."""
 
-import json
 import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -25,9 +24,9 @@ from evaltap.evaluator.monitoring.history import WatchState, firing, read_alerts
 from evaltap.evaluator.monitoring.model import Event
 from evaltap.evaluator.monitoring.replay import described, replay
 from evaltap.evaluator.monitoring.rules import (
-    SILENCE,
     alarmed_watches,
     chance_of,
+    learns,
     read_rules,
     rebase,
 )
@@ -36,7 +35,6 @@ from evaltap.evaluator.reports.console import console
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.formats.model import Json
-from evaltap.schemas.formats.monitor import MonitorFile, Watch
 from evaltap.schemas.text import counted, did_you_mean, utc_text
 
 
@@ -48,18 +46,22 @@ def run(options: Any) -> int:  # of any action
 def _check(options: MonitorCheckOptions) -> int:
     file, stores = _files(options)
     rules = read_rules(file)
-    watches: list[dict[str, Json]] = [
-        {"name": one.name, "false_alarms_per_month": _chance(one, rules)} for one in rules.watch
-    ]
-    prices = _prices(rules, stores)
+    watches: list[dict[str, Json]] = []
+    for one in rules.watch:
+        chance = chance_of(one, rules) if learns(one) else None
+        watches.append({"name": one.name, "false_alarms_per_month": chance})
+    prices: list[Price] | None = None if rules.score else []
+    if rules.score and stores:
+        with open_stores(stores) as store:
+            prices = price_rules(store, rules)
     if options.json:
         score = None if prices is None else [one.data() for one in prices]
         print_json({"watch": watches, "score": score})
         return 0
     number = "1 watch" if len(rules.watch) == 1 else f"{len(rules.watch):,} watches"
     print(f"valid: {number}, {counted(len(rules.score), 'score rule')}")
-    for watch, one in zip(rules.watch, watches, strict=True):
-        chance = one["false_alarms_per_month"]
+    for watch, data in zip(rules.watch, watches, strict=True):
+        chance = data["false_alarms_per_month"]
         condition = fixed_limit(watch) if chance is None else f"{chance:.3g} false alarms a month"
         print(f"  {watch.name}: {condition}")
     for line in price_lines(rules, prices):
@@ -68,7 +70,6 @@ def _check(options: MonitorCheckOptions) -> int:
 
 
 def _files(options: MonitorCheckOptions) -> tuple[Path, Sequence[Path]]:
-    """Return the file of rules, and the store if there is one."""
     given = [*options.files, *([options.rules] if options.rules else [])]
     files = [path for path in given if path.suffix != ".duckdb"]
     stores = [path for path in given if path.suffix == ".duckdb"]
@@ -79,18 +80,6 @@ def _files(options: MonitorCheckOptions) -> tuple[Path, Sequence[Path]]:
         )
     usual = options.usual_store
     return files[0], stores or ([usual] if usual and usual.is_file() else [])
-
-
-def _chance(watch: Watch, rules: MonitorFile) -> float | None:
-    return None if watch.signal == SILENCE or watch.has_limit else chance_of(watch, rules)
-
-
-def _prices(rules: MonitorFile, stores: Sequence[Path]) -> list[Price] | None:
-    """Return what the rules would have scored and spent per day; None without a store."""
-    if not rules.score or not stores:
-        return None if rules.score else []
-    with open_stores(stores) as store:
-        return price_rules(store, rules)
 
 
 def _replay(options: MonitorReplayOptions) -> int:
@@ -147,7 +136,7 @@ def _rebase(options: MonitorRebaseOptions) -> int:
         rebase(store, watch, now)
         known = alarmed_watches(store)
     if options.json:
-        print(json.dumps({"watch": watch, "learns_from": utc_text(now, "seconds")}))
+        print_json({"watch": watch, "learns_from": utc_text(now, "seconds")})
     else:
         print(f"{watch}: learns a new baseline from turns after {now:%Y-%m-%d %H:%M} UTC")
         if watch not in known:

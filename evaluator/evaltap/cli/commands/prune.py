@@ -1,8 +1,8 @@
 """`evaltap store prune`: delete sessions older than a given age from a DuckDB file."""
 
-import json
 from datetime import UTC, datetime
 
+from evaltap.cli.messages import print_json
 from evaltap.cli.options.store import PruneOptions
 from evaltap.evaluator.pipeline.maintenance.pruning import prune
 from evaltap.schemas.text import counted, utc_text
@@ -19,7 +19,7 @@ def run(options: PruneOptions) -> int:
             "sessions": found.sessions,
             "rows": dict(found.rows),
         }
-        print(json.dumps(data))
+        print_json(data)
         return 0
     rows = ", ".join(f"{name} {count:,}" for name, count in found.rows.items()) or "nothing"
     verb = "would be deleted" if options.dry_run else "deleted"

@@ -1,6 +1,5 @@
 """`evaltap record`: write eval cases from telemetry, transcripts or files to a file or a log."""
 
-import json
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,7 +10,7 @@ from pathlib import Path
 import orjson
 
 from evaltap.cli.interpreter import collecting_rarely
-from evaltap.cli.messages import say
+from evaltap.cli.messages import print_outcome, say
 from evaltap.cli.options.record import ClaudeCodeOptions, OtlpOptions, ReplayedOptions
 from evaltap.cli.progress import progress
 from evaltap.cli.redaction import case_redactor
@@ -116,7 +115,6 @@ def _summarise(
 
 
 def _check_name(out: str) -> None:
-    """Raise InputError if the file to write lacks the suffix of an eval set."""
     from evaltap.schemas.files.documents import check_set_name  # pydantic, which no log needs
 
     check_set_name(Path(out))
@@ -167,16 +165,13 @@ def record_claude_code(options: ClaudeCodeOptions) -> int:
     if options.log:
         refused = _append(options.log, cases, redaction=not options.no_redaction)
     target = options.out or options.log
-    if options.json:
-        fields = {name: getattr(report, name) for name in type(report).__slots__}
-        print(json.dumps({**fields, "target": target, "refused": sum(refused.values())}))
-    else:
-        print(
-            f"{counted(report.turns, 'turn')} in {counted(report.sessions, 'session')}"
-            f" from {report.lines:,} lines of {counted(report.files, 'file')}"
-            f" ({report.lines_skipped:,} unreadable) -> {target}",
-            file=sys.stderr,
-        )
+    fields = {name: getattr(report, name) for name in type(report).__slots__}
+    data = {**fields, "target": target, "refused": sum(refused.values())}
+    text = (
+        f"{counted(report.turns, 'turn')} in {counted(report.sessions, 'session')} from"
+        f" {report.lines:,} lines of {counted(report.files, 'file')} ({report.lines_skipped:,} unreadable)"
+    )
+    print_outcome(data, f"{text} -> {target}", as_json=options.json)
     return _report_refused(refused)
 
 
@@ -196,13 +191,14 @@ def record_cases(options: ReplayedOptions) -> int:
                 replay.add([case])
                 show(replay.counts.cases)
     counts = replay.counts
-    if options.json:
-        refused = sum(counts.refused.values())
-        found = {"cases": counts.cases, "turns": counts.turns, "refused": refused}
-        print(json.dumps({**found, "log": options.log}))
-    else:
-        turns, cases = counted(counts.turns, "turn"), counted(counts.cases, "case")
-        print(f"{turns} of {cases} -> {options.log}", file=sys.stderr)
+    data = {
+        "cases": counts.cases,
+        "turns": counts.turns,
+        "refused": sum(counts.refused.values()),
+        "log": options.log,
+    }
+    text = f"{counted(counts.turns, 'turn')} of {counted(counts.cases, 'case')} -> {options.log}"
+    print_outcome(data, text, as_json=options.json)
     return _report_refused(counts.refused)
 
 

@@ -1,12 +1,11 @@
 """`evaltap redact`: list what would leak from files, or write redacted copies."""
 
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from evaltap.cli.messages import print_json
+from evaltap.cli.messages import print_json, print_outcome
 from evaltap.cli.options.record import RedactOptions
 from evaltap.cli.redaction import redaction_key
 from evaltap.recorder.config import RecorderConfig
@@ -25,16 +24,19 @@ def run(options: RedactOptions) -> int:
                 " a topic, write it to a file with `evaltap consume` and `evaltap set export`"
             )
     files = [Path(path) for path in options.files]
-    redactor = _redactor(options)
+    config = RecorderConfig()
+    if options.policy is not None:
+        config = replace(config, redaction_policy=options.policy)
+    if options.rules is not None:
+        config = replace(config, redaction_rules=options.rules)
+    redactor = config.redactor(redaction_key(options.log))
     if options.check:
         return _check(options, files, redactor)
     if len(files) != 1 or options.out is None:
         raise InputError("--out takes one FILE; run the command once for each")
     redact_file(files[0], options.out, redactor)
-    if options.json:
-        print(json.dumps({"file": str(files[0]), "out": str(options.out)}))
-    else:
-        print(f"{files[0]} -> {options.out}", file=sys.stderr)
+    data = {"file": str(files[0]), "out": str(options.out)}
+    print_outcome(data, f"{files[0]} -> {options.out}", as_json=options.json)
     return 0
 
 
@@ -48,7 +50,12 @@ def _check(options: RedactOptions, files: Sequence[Path], redactor: PatternRedac
             )
             if not options.json:
                 print(f"{path}: {leak.place}: {leak.kind}: {leak.excerpt!r}")
-        _report_searched_as_text(path, not_json)
+        for part in not_json[:_MOST_NAMED]:
+            print(
+                f"{path}: {part} is not valid JSON and was only searched as text", file=sys.stderr
+            )
+        if (more := len(not_json) - _MOST_NAMED) > 0:
+            print(f"{path}: {more:,} more are not valid JSON either", file=sys.stderr)
     if options.json:
         print_json(found)
     else:
@@ -58,20 +65,3 @@ def _check(options: RedactOptions, files: Sequence[Path], redactor: PatternRedac
 
 _MOST_NAMED = 3
 """Parts of a file that are not JSON and named in the output; further ones are only counted."""
-
-
-def _report_searched_as_text(path: Path, parts: Sequence[str]) -> None:
-    for part in parts[:_MOST_NAMED]:
-        print(f"{path}: {part} is not valid JSON and was only searched as text", file=sys.stderr)
-    if len(parts) > _MOST_NAMED:
-        more = len(parts) - _MOST_NAMED
-        print(f"{path}: {more:,} more are not valid JSON either", file=sys.stderr)
-
-
-def _redactor(options: RedactOptions) -> PatternRedactor:
-    config = RecorderConfig()
-    if options.policy is not None:
-        config = replace(config, redaction_policy=options.policy)
-    if options.rules is not None:
-        config = replace(config, redaction_rules=options.rules)
-    return config.redactor(redaction_key(options.log))

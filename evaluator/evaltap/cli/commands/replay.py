@@ -4,13 +4,7 @@ import shlex
 import sys
 from dataclasses import replace
 
-from evaltap.cli.experimenting import (
-    ProgressLines,
-    quiet_engine,
-    request_of,
-    scorer_of,
-    starter_of,
-)
+from evaltap.cli.experimenting import ProgressLines, quiet_engine, request_of, scorer_of, starter_of
 from evaltap.cli.messages import print_json, say
 from evaltap.cli.options.run import ReplayOptions
 from evaltap.cli.scoring import judge_session
@@ -34,10 +28,7 @@ def run(options: ReplayOptions) -> int:
     choice = choice_of(options.chosen)
     by_outcome = bool(outcome_terms(choice.filter) or choice.where)
     into = options.db or options.store.with_name(f"{options.store.stem}.replay.duckdb")
-    with (
-        judge_session("replay", options.judges) as judges,
-        open_stores([options.store]) as store,
-    ):
+    with judge_session("replay", options.judges) as judges, open_stores([options.store]) as store:
         scorer = scorer_of("replay", options, judges)
         catch_up(store)
         drawn = draw(store, choice, digests_of(scorer), options.sample)

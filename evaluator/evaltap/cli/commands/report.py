@@ -12,7 +12,7 @@ from evaltap.cli.scoring import read_references
 from evaltap.cli.settings import named_in_hints
 from evaltap.cli.stores import choice_of, open_chosen
 from evaltap.cli.verdict import Scope, guarded_exit, worst_differences
-from evaltap.evaluator.analysis.estimates.rates import SliceRate, estimate_rates
+from evaltap.evaluator.analysis.estimates.rates import estimate_rates
 from evaltap.evaluator.analysis.estimates.scope import Scope as Turns
 from evaltap.evaluator.cases.datasets.trials import trials_apart
 from evaltap.evaluator.reports.compare.formats import cleaned
@@ -66,7 +66,8 @@ def _on_console(options: ReportOptions, store: StoreReader) -> int:
     if options.redact:
         clean = report_redactor()
         summary, differences = redacted(summary, clean), redacted(differences, clean)
-    rates = _rates(options, store)
+    of_run = Turns(run_id=options.run_id, files=True)
+    rates = estimate_rates(store, of_run, by=options.by).rates if options.by else ()
     repeats = read_pass_k(store, options.pass_k, run_id=options.run_id) if options.pass_k else []
     if options.json:
         more = {"by": [rate.data() for rate in rates]} if options.by else {}
@@ -87,15 +88,7 @@ def _on_console(options: ReportOptions, store: StoreReader) -> int:
     return code
 
 
-def _rates(options: ReportOptions, store: StoreReader) -> tuple[SliceRate, ...]:
-    """Return the rates by the requested names; empty without `--by`."""
-    if not options.by:
-        return ()
-    return estimate_rates(store, Turns(run_id=options.run_id, files=True), by=options.by).rates
-
-
 def _compared(options: ReportOptions, wanted: str | None) -> Markup | None:
-    """Return the section with the comparison; None without a baseline."""
     if options.baseline is None:
         return None
     store, *others = options.db

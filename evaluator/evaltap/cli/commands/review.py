@@ -87,10 +87,6 @@ def _check_queue(store: StoreReader, queue: str) -> None:
         check_known(queue, known, f"--queue {queue}: no such queue")
 
 
-def _add(options: ReviewAddOptions) -> int:
-    return _fill(options.db, options.drawing, options.queue, options.terms, as_json=options.json)
-
-
 def _fill(
     path: Path,
     options: DrawingOptions,
@@ -109,7 +105,7 @@ def _fill(
             new, silent = add_items(store, wanted, queue or DEFAULT_QUEUE)
     already = len(wanted) - new - silent
     if as_json:
-        print(json.dumps({"queued": new, "already_queued": already, "without_content": silent}))
+        print_json({"queued": new, "already_queued": already, "without_content": silent})
     elif wanted:
         said = f"{counted(new, 'turn')} queued, {already:,} already in the queue"
         if silent:
@@ -126,11 +122,9 @@ def _chosen(path: Path, options: DrawingOptions, terms: tuple[str, ...]) -> list
         if options.like or options.recipe or choice_of(options.chosen, *terms):
             raise InputError("--draw: samples by itself; leave out --like, --recipe and filters")
         return []
-    recipe = (
-        read_recipe(options.recipe)
-        if options.recipe
-        else built_in(options.like or "representative")
-    ).changed(limit=options.limit)
+    like = options.like or "representative"
+    recipe = read_recipe(options.recipe) if options.recipe else built_in(like)
+    recipe = recipe.changed(limit=options.limit)
     with open_chosen([path], choice_of(options.chosen, *terms, recipe.filter)) as shown:
         return [
             Wanted(*one.turn.key, ", ".join(one.labels), one.weight, options.needed)
@@ -198,8 +192,7 @@ def _list(options: ReviewListOptions) -> int:
         found = items(store, options.queue)
         _, figures = agreement_of(store)
     if options.json:
-        data = {"items": [one.data() for one in found], "agreement": figures}
-        print_json(data)
+        print_json({"items": [one.data() for one in found], "agreement": figures})
         return 0
     for one in found:
         text = (one.turn.get("userContent") or {}).get("content") or ""
@@ -238,7 +231,9 @@ def _import(options: ReviewImportOptions) -> int:
 
 _ACTIONS: Final[dict[type[Any], Callable[[Any], int]]] = {
     ReviewOptions: _review,
-    ReviewAddOptions: _add,
+    ReviewAddOptions: lambda one: _fill(
+        one.db, one.drawing, one.queue, one.terms, as_json=one.json
+    ),
     ReviewNextOptions: _next,
     ReviewDecisionOptions: _decide,
     ReviewEditOptions: _edit,

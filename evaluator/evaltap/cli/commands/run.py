@@ -4,9 +4,9 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable
 from fnmatch import fnmatchcase
-from pathlib import Path
+from typing import TypeVar
 
 from evaltap.cli.experimenting import (
     ProgressLines,
@@ -41,6 +41,9 @@ from evaltap.experiments.running import (
 )
 from evaltap.schemas.errors import EvaltapError, InputError
 from evaltap.schemas.text import counted
+
+T = TypeVar("T")
+_CUT_SHORT = ("interrupted", "budget")
 
 
 def run(options: RunOptions) -> int:
@@ -86,20 +89,17 @@ def _run(options: RunOptions) -> tuple[int, Finished | None]:
 def _checked(options: RunOptions, judges: JudgeSession) -> tuple[Request, CaseScorer]:
     """Return what to run and how to score it; raise InputError with all that is wrong, the agent included."""
     problems: list[str] = []
-    cases, scorer = CaseSet("", ()), None
-    try:
-        cases = _chosen(options)
-    except EvaltapError as error:
-        problems.append(str(error))
-    try:
-        scorer = scorer_of("run", options, judges)
-    except EvaltapError as error:
-        problems.append(str(error))
-    user = User()
-    try:
-        user = user_of(options.partners, judges)
-    except EvaltapError as error:
-        problems.append(str(error))
+
+    def tried(read: Callable[[], T], otherwise: T) -> T:
+        try:
+            return read()
+        except EvaltapError as error:
+            problems.append(str(error))
+            return otherwise
+
+    cases = tried(lambda: _chosen(options), CaseSet("", ()))
+    scorer = tried(lambda: scorer_of("run", options, judges), None)
+    user = tried(lambda: user_of(options.partners, judges), User())
     until = parse_until(options.until) if options.until else None
     expected = options.partners.expected_agent
     request = request_of(options, cases, until=until, user=user, expected_agent=expected)
@@ -129,10 +129,7 @@ def _chosen(options: RunOptions) -> CaseSet:
 
 def _exit_code(options: RunOptions, finished: Finished) -> int:
     outcome, progress = finished.outcome, finished.progress
-    if outcome.invalid_share > options.max_invalid or progress.stopped_by in (
-        "interrupted",
-        "budget",
-    ):
+    if outcome.invalid_share > options.max_invalid or progress.stopped_by in _CUT_SHORT:
         return 3
     if options.until is not None:
         return {"reached": 0, "missed": 1}.get(progress.decision or "open", 3)
@@ -158,31 +155,25 @@ def _print(options: RunOptions, finished: Finished) -> None:
     print(f"{finished.plan.experiment_id}: {', '.join(parts)} in {finished.seconds:.1f} s{cost}")
     if progress.decision is not None:
         print(f"target {options.until}: {progress.decision}")
-    if progress.stopped_by in ("interrupted", "budget"):
+    if progress.stopped_by in _CUT_SHORT:
         again = ["evaltap", "run", *sys.argv[2:], *([] if options.resume else ["--resume"])]
         print(f"stopped ({progress.stopped_by}); go on with: {shlex.join(again)}")
     elif bad:
-        _print_next(options.db, finished.plan.version, bad)
-
-
-def _print_next(db: Path, version: str, bad: Sequence[CaseOutcome]) -> None:
-    """Print the commands that show what did not pass."""
-    version = f"@version={version}" if version else ""
-    failed = [f"{one.failed_set}/{one.eval_id}" for one in bad if one.failed_set]
-    see = [f"evaltap show {named_in_hints(db)}{shlex.quote(one)}" for one in failed[:1]]
-    print(f"next: {'; '.join([*see, f'evaltap compare OTHER {db}{version}'])}")
+        version = f"@version={finished.plan.version}" if finished.plan.version else ""
+        failed = [f"{one.failed_set}/{one.eval_id}" for one in bad if one.failed_set]
+        see = [f"evaltap show {named_in_hints(options.db)}{shlex.quote(one)}" for one in failed[:1]]
+        print(f"next: {'; '.join([*see, f'evaltap compare OTHER {options.db}{version}'])}")
 
 
 def _line_of(metric: MetricOutcome) -> str:
     rate, lacking = metric.rate, metric.not_evaluated
     if rate is None:
         return f"{metric.metric}: not evaluated"
-    low, high = rate.interval
     more = [f"pass^{k} {one.value:.1%}" for k, one in list(metric.pass_hat.items())[-1:] if k > 1]
     more += [f"{counted(lacking, 'run')} not evaluated"] if lacking else []
     return (
         f"{metric.metric}: {rate.value:.1%} passed ({metric.passed} of {counted(rate.n, 'run')}, 95 %:"
-        f" {low:.1%} to {high:.1%}){''.join(f', {one}' for one in more)}"
+        f" {rate.interval:.1%}){''.join(f', {one}' for one in more)}"
     )
 
 

@@ -17,12 +17,10 @@ from evaltap.cli.scoring import (
     case_scorer,
     judge_session,
     read_references,
-    report_joined,
     report_missing_references,
     report_selection,
     selection_of,
 )
-from evaltap.cli.settings import named_in_hints
 from evaltap.cli.stores import choice_of, keys_of, open_chosen, open_store
 from evaltap.cli.verdict import Scope, Verdict
 from evaltap.evaluator.cases.datasets.cases import SUFFIXES, as_case_files
@@ -64,7 +62,11 @@ def run(options: ScoreOptions) -> int:
         kind = "an archive" if is_archive(databases[0]) else "a DuckDB file"
         raise InputError(f"{databases[0]} is {kind}; score it alone, without other inputs")
     on_ray = options.where.engine == "ray"
-    (_check_ray if on_ray else _check_here)(options, databases)
+    if on_ray:
+        _check_ray(options, databases)
+    for name, value in (("--ray-address", options.where.ray_address), ("--out", options.where.out)):
+        if value is not None and not on_ray:
+            raise InputError(f"{name}: only works with --engine ray; add it")
     with (
         judge_session("score", options.scoring.judges) as judges,
         collecting_rarely(),
@@ -98,12 +100,6 @@ def _restored(options: ScoreOptions, path: Path) -> Path:
         )
     restore(path, options.db)
     return options.db
-
-
-def _check_here(options: ScoreOptions, databases: Sequence[Path]) -> None:
-    for name, value in (("--ray-address", options.where.ray_address), ("--out", options.where.out)):
-        if value is not None:
-            raise InputError(f"{name}: only works with --engine ray; add it")
 
 
 def _check_ray(options: ScoreOptions, databases: Sequence[Path]) -> None:
@@ -149,7 +145,7 @@ def _score_case_files(
         return _score_files(options, chosen, paths, bad_lines)
     with joined_files(paths, references) as (joined, count):
         code = _score_files(options, chosen, joined.paths, [*bad_lines, *joined.bad_lines])
-        report_joined("score", count)
+        say("score", f"references: {count}")
         return code
 
 
@@ -180,7 +176,11 @@ def _score_files(
 ) -> int:
     """Score in this process and its workers; `bad_lines` are rows of tables that make no case."""
     _refuse_filter(options)
-    kept = _kept_results() if options.result else None
+    kept = None
+    if options.result:
+        from evaltap.evaluator.scoring.results.result_file import KeptResults  # with asyncio
+
+        kept = KeptResults()
     selection = selection_of(options.selection)
     with score_sinks(options.sink) as write:
         files = FileScorer(
@@ -199,12 +199,6 @@ def _score_files(
     if kept and options.result:
         kept.write(options.result)
     return _finish(options, chosen, scored, verdict)
-
-
-def _kept_results() -> "KeptResults":
-    from evaltap.evaluator.scoring.results.result_file import KeptResults  # with asyncio
-
-    return KeptResults()
 
 
 def _observer(
@@ -315,7 +309,7 @@ def _score_landed(
         with open_chosen([path], choice, keys) as shown:
             verdict = _verdict(options, shown, summarise(shown, metrics=digests), scope)
     if references is not None:
-        report_joined("score", pending.joined)
+        say("score", f"references: {pending.joined}")
     if not options.json:
         print(
             f"{counted(cases, 'case')} scored now; the summary covers the latest score of every"
@@ -343,15 +337,10 @@ def _print(options: ScoreOptions, verdict: Verdict, chosen: ChosenMetrics, bad_l
         data = {**verdict.summary.data(), "bad_lines": bad_lines, "not_run": chosen.not_run}
         print_json(data)
     else:
-        store = options.cases[0] if is_database(options.cases[0]) else options.db
-        hinted = None if store is None else named_in_hints(store)
-        from evaltap.evaluator.reports.console import console, print_summary  # rich: not for --json
-
-        print_summary(verdict.summary, console(), verdict.differences, store=hinted)
+        verdict.print(options.cases[0] if is_database(options.cases[0]) else options.db)
 
 
 def _check_files(paths: Sequence[Path]) -> None:
-    """Raise InputError for a path that is not a file."""
     for path in paths:
         if not path.is_file():
             expected = "expected a file with eval cases"

@@ -96,7 +96,6 @@ def _check(options: ServeOptions) -> None:
 
 
 def _stores(options: ServeOptions) -> tuple[str, Stores]:
-    """Return the name of the app and its stores."""
     app_name, where = options.app.strip(), options.sets
     if is_database(where):
         if not app_name:
@@ -124,11 +123,7 @@ def _stores(options: ServeOptions) -> tuple[str, Stores]:
 
 
 def _evaluator(
-    options: ServeOptions,
-    app_name: str,
-    tested: RecordedAgent,
-    stores: Stores,
-    closing: ExitStack,
+    options: ServeOptions, app_name: str, tested: RecordedAgent, stores: Stores, closing: ExitStack
 ) -> AgentEvaluator:
     expected, user = options.expected_agent, options.user_agent
     return AgentEvaluator(
@@ -154,10 +149,8 @@ def _print(options: ServeOptions, address: str, app_name: str, token: str) -> No
     url = f"{address}/evaluation"
     made = bool(token) and not os.environ.get(TOKEN, "").strip()
     if options.json:
-        print(
-            json.dumps({"url": url, "app": app_name, **({"token": token} if made else {})}),
-            flush=True,
-        )
+        data = {"url": url, "app": app_name, **({"token": token} if made else {})}
+        print(json.dumps(data), flush=True)
     else:
         print(f"evaltap serve: {url} (app {app_name})", flush=True)
         if made:

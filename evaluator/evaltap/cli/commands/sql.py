@@ -6,14 +6,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from itertools import chain, count
 
-from rich import box
-from rich.table import Table
 from rich.text import Text
 
 from evaltap.cli.messages import print_json
 from evaltap.cli.options.inspect import SqlOptions
 from evaltap.evaluator.reports.cases import NARROW
-from evaltap.evaluator.reports.console import console
+from evaltap.evaluator.reports.console import console, plain_table
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.evaluator.store.queries import Rows
 from evaltap.evaluator.store.remote.client import selected
@@ -61,7 +59,6 @@ def _distinct(names: Sequence[str]) -> Iterator[str]:
 
 
 def _print_rows(names: Sequence[str], chunks: Iterator[Rows], limit: int) -> None:
-    """Print at most `limit` rows, and how many."""
     rows: Rows = []
     for chunk in chunks:
         rows += chunk
@@ -71,11 +68,13 @@ def _print_rows(names: Sequence[str], chunks: Iterator[Rows], limit: int) -> Non
     out = console()
     width = out.width if out.is_terminal else NARROW
     cells = [[visible(_text(value)) for value in values] for values in shown]
-    if _needed(names, cells) > width:
+    # Without wrapping cells.
+    needed = sum(max(map(len, column)) + 2 for column in zip(names, *cells, strict=True))
+    if needed > width:
         for line in _upright(names, cells):
             out.print(Text(line), soft_wrap=True)
     else:
-        table = Table(box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
+        table = plain_table(1)
         for place, name in enumerate(names):
             numbers = all(isinstance(row[place], int | float | None) for row in shown)
             table.add_column(visible(name), justify="right" if numbers else "left")
@@ -84,11 +83,6 @@ def _print_rows(names: Sequence[str], chunks: Iterator[Rows], limit: int) -> Non
         out.print(table, width=width)
     more = " and more (--limit, --csv)" if len(rows) > len(shown) else ""
     out.print(f"{counted(len(shown), 'row')}{more}", soft_wrap=True)
-
-
-def _needed(names: Sequence[str], cells: Sequence[Sequence[str]]) -> int:
-    """Return the width that a table needs without wrapping cells."""
-    return sum(max(map(len, column)) + 2 for column in zip(names, *cells, strict=True))
 
 
 def _upright(names: Sequence[str], cells: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -1,6 +1,5 @@
 """`evaltap try`: read files of any supported format, score their turns and show what the agent did."""
 
-import json
 import shlex
 import sys
 import tempfile
@@ -13,6 +12,7 @@ from typing import Final
 
 from evaltap.cli.commands import ui
 from evaltap.cli.declared import options_of
+from evaltap.cli.messages import print_json
 from evaltap.cli.options.inspect import UiOptions
 from evaltap.cli.options.start import TryOptions
 from evaltap.cli.recognising import FileRead, files_in, recognise
@@ -53,7 +53,7 @@ def run(options: TryOptions) -> int:
         look = _look(log, db)
         if options.json:
             files_read = [asdict(file) | {"path": str(file.path)} for file in found.files]
-            print(json.dumps({"files": files_read, "refused": refused, **look.data()}))
+            print_json({"files": files_read, "refused": refused, **look.data()})
         else:
             told = [*_file_lines(found.files), *refused, "", *look_lines(look), "", *_next(options)]
             for line in told:
@@ -92,7 +92,6 @@ def _record(cases: Sequence[CaseData], log: Path, *, redacts: bool) -> list[str]
 
 
 def _look(log: Path, db: Path) -> FirstLook:
-    """Land the turns and score them."""
     source = LocalLogSource(log)
     with open_store(db) as store:
         Consumer(source, store).run(until_idle=True, report=lambda _: None)
@@ -126,7 +125,6 @@ def _file_lines(files: Sequence[FileRead]) -> Iterator[str]:
 
 
 def _nothing(files: Sequence[FileRead], given: Sequence[Path]) -> str:
-    """Return that no file could be read, with the reasons."""
     if not files:
         return f"{', '.join(map(str, given))}: contains no files"
     reasons = [f"{file.path.name}: {file.skipped}" for file in files[:_SKIPPED_SHOWN]]
@@ -135,7 +133,6 @@ def _nothing(files: Sequence[FileRead], given: Sequence[Path]) -> str:
 
 
 def _next(options: TryOptions) -> Iterator[str]:
-    """Yield the two commands that go on from here."""
     if options.db is None:
         given = [shlex.quote(str(path)) for path in options.files]
         files = " ".join(given) if len(given) <= _FILES_REPEATED else f"{given[0]} …"

@@ -16,12 +16,7 @@ from evaltap.evaluator.page.app import create_app
 from evaltap.evaluator.page.security.access import INVITATION_SECONDS, Access, Person, state_folder
 from evaltap.evaluator.page.security.proxy import SECRET_HEADER, Proxy, proxy_of
 from evaltap.evaluator.page.security.site import Site, is_loopback
-from evaltap.evaluator.page.serving import (
-    MOST_CONNECTIONS,
-    PageServer,
-    announced,
-    running_address,
-)
+from evaltap.evaluator.page.serving import MOST_CONNECTIONS, PageServer, announced, running_address
 from evaltap.evaluator.reports.text import TraceUrl
 from evaltap.evaluator.store.readers import Readers
 from evaltap.evaluator.store.remote.server import served

@@ -1,13 +1,12 @@
 """`evaltap why`: explain why a case was not scored."""
 
-from collections.abc import Iterator
 from dataclasses import asdict
 
 from evaltap.cli.messages import print_json
 from evaltap.cli.options.inspect import WhyOptions
 from evaltap.cli.stores import choice_of, keys_of, open_stores
 from evaltap.evaluator.analysis.filters.listing import full_name
-from evaltap.evaluator.pipeline.maintenance.why import Answer, explained, why
+from evaltap.evaluator.pipeline.maintenance.why import explained, why
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.evaluator.reports.wording import readable
 from evaltap.schemas.errors import InputError
@@ -27,25 +26,17 @@ def run(options: WhyOptions) -> int:
             found = explained(store, keys_of(store, choice) or [])
             answers = ((key[2], answer) for key, answer in found)
         if options.json:
-            return _print_json(answers, single=options.case is not None)
+            data = [{**asdict(one), "complete": one.complete} for _, one in answers]
+            print_json(data if options.case is None else data[0])
+            return 0 if all(one["complete"] for one in data) else 3
         complete = True
         for eval_id, answer in answers:
-            _print(answer, eval_id and f"{eval_id}: ")
+            before = eval_id and f"{eval_id}: "
+            for metric in answer.metrics:
+                reason = " ".join(readable(metric.reason).split())
+                line = f"{metric.metric_name}: {metric.status}{': ' if reason else ''}{reason}"
+                print(visible(f"{before}{line}"))
+            for note in answer.notes:
+                print(visible(f"{before}{note}"))
             complete = complete and answer.complete
     return 0 if complete else 3
-
-
-def _print_json(answers: Iterator[tuple[str, Answer]], *, single: bool) -> int:
-    data = [{**asdict(one), "complete": one.complete} for _, one in answers]
-    print_json(data[0] if single else data)
-    return 0 if all(one["complete"] for one in data) else 3
-
-
-def _print(answer: Answer, before: str) -> None:
-    """Print the explanation of a case: a line for each metric and note."""
-    for metric in answer.metrics:
-        reason = " ".join(readable(metric.reason).split())
-        line = f"{metric.metric_name}: {metric.status}{': ' if reason else ''}{reason}"
-        print(visible(f"{before}{line}"))
-    for note in answer.notes:
-        print(visible(f"{before}{note}"))

@@ -5,8 +5,9 @@ import random
 import secrets
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Final
 
@@ -68,14 +69,7 @@ def _working(log: Path) -> Iterator[None]:
 def _work(plugin: BasePlugin, ended: threading.Event) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # ADK announces its experimental features
-        for number in _numbers(ended.is_set):
+        for number in takewhile(lambda _: not ended.is_set(), count(1)):
             (name,) = random.choices(list(_OFTEN), weights=list(_OFTEN.values()))
             asyncio.run(run_session(f"{name}-{number:03d}", SESSIONS[name], [plugin]))
             ended.wait(random.uniform(0.2, 2 * PAUSE_SECONDS - 0.2))
-
-
-def _numbers(ended: Callable[[], bool]) -> Iterator[int]:
-    number = 0
-    while not ended():
-        number += 1
-        yield number

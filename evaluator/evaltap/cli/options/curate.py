@@ -5,12 +5,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from evaltap.cli.declared import Action, Actions, argument, group, option
-from evaltap.cli.options.shared import (
-    FilterOptions,
-    JudgeOptions,
-    as_json,
-    store,
-)
+from evaltap.cli.options.shared import FilterOptions, JudgeOptions, as_json, store
 from evaltap.cli.values import names, reviewers
 
 

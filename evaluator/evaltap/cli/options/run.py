@@ -270,8 +270,7 @@ class RunOptions:
         default=0.05,
     )
     result: Path | None = option(
-        "--result PATH",
-        "also write an .evalset_result.json of all runs to this file or folder",
+        "--result PATH", "also write an .evalset_result.json of all runs to this file or folder"
     )
     verbose: bool = option(
         "--verbose", "print a line for each case: its answer, and score and reason of each metric"

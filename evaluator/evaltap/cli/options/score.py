@@ -23,14 +23,7 @@ from evaltap.cli.options.shared import (
     ray_address,
     reports,
 )
-from evaltap.cli.values import (
-    address,
-    amount,
-    names,
-    partitions,
-    positive,
-    report_file,
-)
+from evaltap.cli.values import address, amount, names, partitions, positive, report_file
 from evaltap.schemas.log.location import KafkaClientName
 
 

@@ -5,13 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from evaltap.cli.declared import STORE, argument, group, option
-from evaltap.cli.options.shared import (
-    FilterOptions,
-    PeriodOptions,
-    as_json,
-    store,
-    stores,
-)
+from evaltap.cli.options.shared import FilterOptions, PeriodOptions, as_json, store, stores
 from evaltap.cli.values import PeriodOrSet, amount, names, period_or_set
 
 ExportFormat = Literal[

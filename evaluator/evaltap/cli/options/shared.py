@@ -93,8 +93,7 @@ def reports() -> Any:
 def redact() -> Any:
     """Declare whether texts are redacted before they are printed."""
     return option(
-        "--redact",
-        "redact what is printed, too; for scored files that were never redacted",
+        "--redact", "redact what is printed, too; for scored files that were never redacted"
     )
 
 

@@ -6,10 +6,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from evaltap.cli.declared import STORE, Action, Actions, argument, option
-from evaltap.cli.options.shared import (
-    as_json,
-    store,
-)
+from evaltap.cli.options.shared import as_json, store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

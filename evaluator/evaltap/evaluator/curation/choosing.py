@@ -4,6 +4,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,7 +25,6 @@ from evaltap.evaluator.curation.picks import OFFERED, STRATIFIED, Offer, TurnKey
 from evaltap.evaluator.curation.recipe import Pick, Recipe
 from evaltap.evaluator.curation.values import Seen, seen_of_set
 from evaltap.evaluator.store.queries import StoreReader
-from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.text import did_you_mean_one_of
 
 Progress = Callable[[int], None]
@@ -58,32 +58,23 @@ def choose(store: StoreReader, recipe: Recipe, progress: Progress = lambda _: No
     """Return the turns that a recipe picks, in the order of its picks."""
     offers = [offered(store, recipe, pick) for pick in recipe.picks]
     with window_turns(store, recipe) as window:
-        return _choose(store, recipe, offers, window, progress)
-
-
-def _choose(
-    store: StoreReader,
-    recipe: Recipe,
-    offers: Sequence[Sequence[Offer]],
-    window: WindowTurns,
-    progress: Progress,
-) -> Choices:
-    compared = window.of(sorted({offer.key for offers_ in offers for offer in offers_}))
-    groups: list[TurnGroup] = []
-    if recipe.radius is not None:
-        groups = turn_groups(compared.values(), Likeness(recipe.radius, recipe.semantic), progress)
-    filling = _Filling(compared, groups, recipe.limit)
-    taken, allowed = list[dict[str, Any]](), list[list[Offer]]()
-    for pick, offers_ in zip(recipe.picks, offers, strict=True):
-        allowed.append(_allowed(store, pick, offers_, compared, recipe))
-        count = filling.fill(pick, allowed[-1], cut=len(offers_) >= OFFERED)
-        taken.append({"label": pick.label, "offered": len(offers_), "taken": count})
-        if pick.metric and not offers_ and (note := _unknown_metric(store, pick.metric)):
-            taken[-1]["note"] = note
-    for allowed_ in allowed:
-        filling.label(allowed_)
-    whole = window.weight()
-    _weigh(filling, window, recipe.radius, whole)
+        compared = window.of(sorted({offer.key for some in offers for offer in some}))
+        groups: list[TurnGroup] = []
+        if recipe.radius is not None:
+            likeness = Likeness(recipe.radius, recipe.semantic)
+            groups = turn_groups(compared.values(), likeness, progress)
+        filling = _Filling(compared, groups, recipe.limit)
+        taken, allowed = list[dict[str, Any]](), list[list[Offer]]()
+        for pick, some in zip(recipe.picks, offers, strict=True):
+            allowed.append(_allowed(store, pick, some, compared, recipe))
+            count = filling.fill(pick, allowed[-1], cut=len(some) >= OFFERED)
+            taken.append({"label": pick.label, "offered": len(some), "taken": count})
+            if pick.metric and not some and (note := _unknown_metric(store, pick.metric)):
+                taken[-1]["note"] = note
+        for some in allowed:
+            filling.label(some)
+        whole = window.weight()
+        _weigh(filling, window, recipe.radius, whole)
     return Choices(list(filling.chosen.values()), taken, groups, whole)
 
 
@@ -187,24 +178,32 @@ def _allowed(
 ) -> list[Offer]:
     """Return the offers that a pick accepts, with the strata that are computed in Python."""
     found = [offer for offer in offers if offer.key in compared]
-    if "language" in pick.by and pick.label in ("stratified", "uncovered"):
+    if "language" in pick.by and pick.label in STRATIFIED:
+        languages = [language_of(compared[offer.key].text) for offer in found]
         found = [
-            offer._replace(label=_with(offer.label, language_of(compared[offer.key].text)))
-            for offer in found
+            offer._replace(label=f"{offer.label}{', ' if ':' in offer.label else ':'}{language}")
+            for offer, language in zip(found, languages, strict=True)
         ]
     if not pick.against:
         return found
     path = Path(pick.against)
     cases = read_set(path if path.is_absolute() else recipe.folder / path).cases
     if pick.label == "new":
+        # Those that are not similar to any case of the set: other tools or other words.
         radius = RADIUS if recipe.radius is None else recipe.radius
-        return _new(found, compared, cases, radius)
+        texts: dict[str, list[str]] = {}
+        for turn in chain.from_iterable(map(expected_turns, cases)):
+            text = normal(message_text(turn.get("userContent")))
+            texts.setdefault(tool_path(turn), []).append(text)
+        known = {path: SimilarTexts(same) for path, same in texts.items()}
+
+        def is_new(one: ComparedTurn) -> bool:
+            index = known.get(one.block.tool_path)
+            return index is None or float(index.to_text(normal(one.text)).max()) < radius
+
+        return [offer for offer in found if is_new(compared[offer.key])]
     covered = {_value(pick, turn) for turn in seen_of_set(cases, store)}
     return [offer for offer in found if offer.label.partition(":")[2] not in covered]
-
-
-def _with(label: str, value: str) -> str:
-    return f"{label}, {value}" if ":" in label else f"{label}:{value}"
 
 
 def _value(pick: Pick, turn: Seen) -> str | None:
@@ -219,28 +218,6 @@ def _value(pick: Pick, turn: Seen) -> str | None:
     names = sorted(pick.by, key=lambda name: name == "language")  # labels end with the language
     found = [values[name] for name in names]
     return None if None in found else ", ".join(value or "(none)" for value in found)
-
-
-def _new(
-    offers: Sequence[Offer],
-    compared: Mapping[TurnKey, ComparedTurn],
-    cases: Sequence[CaseData],
-    radius: float,
-) -> list[Offer]:
-    """Return the offers that are not similar to any case of a set: other tools or other words."""
-    texts: dict[str, list[str]] = {}
-    for case in cases:
-        for turn in expected_turns(case):
-            text = normal(message_text(turn.get("userContent")))
-            texts.setdefault(tool_path(turn), []).append(text)
-    known = {path: SimilarTexts(found) for path, found in texts.items()}
-
-    def is_new(offer: Offer) -> bool:
-        one = compared[offer.key]
-        index = known.get(one.block.tool_path)
-        return index is None or float(index.to_text(normal(one.text)).max()) < radius
-
-    return [offer for offer in offers if is_new(offer)]
 
 
 _CERTAIN: Final = 1 - 1e-9
@@ -277,8 +254,7 @@ def _weigh(filling: _Filling, window: WindowTurns, radius: float | None, whole: 
     found: defaultdict[TurnKey, _Alike] = defaultdict(_Alike)
     for turn in filling.compared.values():
         found[filling.group_of(turn.key)].add(turn, filling.ends.get(turn.key, 0.0))
-    known = _weight(found.values())
-    if radius is not None and known < whole * (1 - 1e-9):
+    if radius is not None and _weight(found.values()) < whole * (1 - 1e-9):
         for group, turn in _others(filling, window, radius):
             found[group].add(turn, filling.end_of_others)
     reached = whole

@@ -77,7 +77,11 @@ def curate(store: StoreReader, recipe: Recipe, means: Means) -> Curated:
         raise InputError(f"{store.path}: nothing has landed yet; land a log with `evaltap consume`")
     choices = choose(store, recipe, means.progress)
     sessions = read_sessions(store, (one.turn.key for one in choices.chosen))
-    check = _check(store, recipe, means, sessions)
+    check = None
+    if recipe.expect == "regression":
+        assert means.scorer_of is not None  # the caller provides it for regression recipes
+        metrics_ = metrics_that_failed(store, sessions.values())
+        check = RegressionCheck(metrics_, means.scorer_of, means.fixed)
     made = Curated(picks=choices.picks, window=choices.window)
     if recipe.radius is not None:
         made.health = health(choices.groups)
@@ -98,7 +102,10 @@ def curate(store: StoreReader, recipe: Recipe, means: Means) -> Curated:
             case["source"]["curation"]["labels"].append("unproven")
         same = _sameness(recipe, case, chosen)
         if first := seen.get(same):
-            _represent(first, case)
+            # The first one represents the traffic of this one too.
+            source, more = (one["source"]["curation"] for one in (first, case))
+            source["weight"] = round(source["weight"] + more["weight"], 6)
+            source["members"] += more["members"]
             made.left_out.append(_left_out(chosen, f"same content as {first['evalId']}"))
             continue
         seen[same] = case
@@ -135,8 +142,7 @@ def _case(
     chosen: Sequence[Chosen],
 ) -> tuple[CaseData, list[EvalMetric]]:
     turns = [one.turn.key.invocation_id for one in chosen]
-    rejected = means.reviewed.rejected.get(session.key, set())
-    if set(turns) & rejected:
+    if set(turns) & means.reviewed.rejected.get(session.key, set()):
         raise ExcludedTurnError("a reviewer rejected it")
     if recipe.whole and session.has_holes:
         raise ExcludedTurnError(
@@ -175,21 +181,10 @@ def sealed(case: CaseData, source: dict[str, Json], redact: Redact) -> CaseData:
     # Users' messages may be older than a redaction rule.
     case = redact(case)
     # In the form of the file, so that the hash is that of the data read back.
-    read_back = parse(EvalCase, case, place=f"case {case['evalId']!r:.40}")
-    case = read_back.model_dump(by_alias=True)
+    case = parse(EvalCase, case, place=f"case {case['evalId']!r:.40}").model_dump(by_alias=True)
     source["contentHash"] = content_hash(case)
     case["source"] = {"curation": source}
     return case
-
-
-def _check(
-    store: StoreReader, recipe: Recipe, means: Means, sessions: Mapping[CaseKey, Session]
-) -> RegressionCheck | None:
-    if recipe.expect != "regression":
-        return None
-    assert means.scorer_of is not None  # the caller provides it for regression recipes
-    metrics = metrics_that_failed(store, sessions.values())
-    return RegressionCheck(metrics, means.scorer_of, means.fixed)
 
 
 def metrics_that_failed(
@@ -215,13 +210,6 @@ def _sameness(recipe: Recipe, case: CaseData, chosen: Sequence[Chosen]) -> tuple
     if recipe.expect != "none":
         return (content,)
     return (content, *sorted("\x1f".join(one.turn.block) for one in chosen))
-
-
-def _represent(case: CaseData, other: CaseData) -> None:
-    """Let a case represent the traffic of another one too, which has the same content."""
-    source, more = (one["source"]["curation"] for one in (case, other))
-    source["weight"] = round(source["weight"] + more["weight"], 6)
-    source["members"] += more["members"]
 
 
 def _left_out(chosen: Sequence[Chosen], reason: str) -> dict[str, str]:

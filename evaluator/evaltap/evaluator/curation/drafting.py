@@ -7,11 +7,7 @@ from typing import Final
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.pairing import nothing_expected, placeholder
 from evaltap.evaluator.curation.curate import Redact, metrics_that_failed, sealed
-from evaltap.evaluator.curation.expectations import (
-    ExcludedTurnError,
-    RegressionCheck,
-    ScorerOf,
-)
+from evaltap.evaluator.curation.expectations import ExcludedTurnError, RegressionCheck, ScorerOf
 from evaltap.evaluator.curation.picks import TurnKey
 from evaltap.evaluator.curation.sessions import Session, provenance, read_sessions, recorded_case
 from evaltap.evaluator.scoring.results.references import attach_kept
@@ -107,7 +103,6 @@ def _session(store: StoreReader, key: CaseKey) -> Session:
 
 
 def _known(store: StoreReader, session: Session) -> dict[str, CaseData]:
-    """Return the expected turns that came with the scores, by invocation id."""
     if any(turn.expected for turn in session.turns):
         return {}
     case: CaseData = {

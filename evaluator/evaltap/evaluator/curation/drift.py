@@ -7,7 +7,7 @@ their turns and weights, to the periods.  Needs numpy.
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from math import sqrt
 from typing import Final
 
@@ -39,14 +39,7 @@ class Shift:
 
     def data(self) -> dict[str, object]:
         """Return the shift as JSON data."""
-        return {
-            "value": self.value,
-            "before": self.before,
-            "after": self.after,
-            "low": self.low,
-            "high": self.high,
-            "is_new": self.before == 0,
-        }
+        return {**asdict(self), "is_new": self.before == 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +57,7 @@ class Drift:
 
     def data(self) -> dict[str, object]:
         """Return the drift as JSON data."""
-        return {
-            "by": self.by,
-            "distance": self.distance,
-            "expected": self.expected,
-            "p_value": self.p_value,
-            "q_value": self.q_value,
-            "shifts": [shift.data() for shift in self.shifts],
-        }
+        return {**asdict(self), "shifts": [shift.data() for shift in self.shifts]}
 
 
 def drift(by: Sequence[str], before: Sequence[Seen], after: Sequence[Seen]) -> list[Drift]:
@@ -102,19 +88,15 @@ def _drift(name: str, before: Sequence[Seen], after: Sequence[Seen]) -> Drift:
     table = np.array([units[key] for key in keys])
     is_after = np.array([key[0] for key in keys])
     distance = float(_distances(table, is_after[None, :])[0])
-    dealt = _permuted(table, is_after)
+    rng = np.random.default_rng(20261121)
+    found_distances = []
+    for _ in range(PERMUTATIONS // AT_A_TIME):
+        assigned = np.array([rng.permutation(is_after) for _ in range(AT_A_TIME)])
+        found_distances.append(_distances(table, assigned))
+    dealt = np.concatenate(found_distances)
     p_value = float((1 + np.count_nonzero(dealt >= distance - 1e-12)) / (1 + len(dealt)))
     shifts = _shifts(table, is_after, [*kept, OTHERS])
     return Drift(name, distance, float(dealt.mean()), p_value, p_value, shifts)
-
-
-def _permuted(table: Numbers, is_after: "np.typing.NDArray[np.bool_]") -> Numbers:
-    rng = np.random.default_rng(20261121)
-    found = []
-    for _ in range(PERMUTATIONS // AT_A_TIME):
-        dealt = np.array([rng.permutation(is_after) for _ in range(AT_A_TIME)])
-        found.append(_distances(table, dealt))
-    return np.concatenate(found)
 
 
 def _distances(table: Numbers, dealt: "np.typing.NDArray[np.bool_]") -> Numbers:

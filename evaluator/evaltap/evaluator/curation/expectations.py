@@ -162,10 +162,18 @@ class RegressionCheck:
         if not metrics:
             raise ExcludedTurnError("no metric failed it, so no metric would catch the failure")
         of_case = session.turns[-len(case["actualConversation"]) :]
-        expected = [
-            self._expected(turn, plain, invocation_ids, corrected)
-            for turn, plain in zip(of_case, case["actualConversation"], strict=True)
-        ]
+        expected: list[CaseData | None] = []
+        for turn, plain in zip(of_case, case["actualConversation"], strict=True):
+            name = plain["invocationId"]
+            wanted = plain_turn(turn.expected, name) if turn.expected else None
+            if turn.invocation_id in corrected:
+                wanted = plain_turn(corrected[turn.invocation_id], name)
+            elif turn.invocation_id in invocation_ids and turn.correction:
+                # It corrects the answer: the calls of a turn that failed are not what to expect.
+                wanted = wanted or {**(placeholder(plain) or {}), "capture": {"tools": "missing"}}
+                answer = {"role": "assistant", "content": turn.correction}
+                wanted = wanted | {"finalResponse": answer}
+            expected.append(wanted)
         if any(expected):
             conversation = [
                 nothing_expected(plain) if one is None else one
@@ -179,24 +187,6 @@ class RegressionCheck:
                 " corrected the answer"
             )
         return case, metrics
-
-    def _expected(
-        self,
-        turn: LandedTurn,
-        plain: CaseData,
-        invocation_ids: Collection[str],
-        corrected: Mapping[str, CaseData],
-    ) -> CaseData | None:
-        """Return the expected turn: a reviewer's, otherwise the user's, otherwise the recording's."""
-        name = plain["invocationId"]
-        if turn.invocation_id in corrected:
-            return plain_turn(corrected[turn.invocation_id], name)
-        known = plain_turn(turn.expected, name) if turn.expected else None
-        if turn.invocation_id in invocation_ids and turn.correction:
-            # It corrects the answer: the calls of a turn that failed are not what to expect.
-            wanted = known or {**(placeholder(plain) or {}), "capture": {"tools": "missing"}}
-            return wanted | {"finalResponse": {"role": "assistant", "content": turn.correction}}
-        return known
 
     def unproven(self, case: CaseData, metrics: Sequence[EvalMetric]) -> Unproven | None:
         """Return why a case proves nothing; None if the recording fails and the case can be passed."""

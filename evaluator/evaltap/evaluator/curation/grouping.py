@@ -133,8 +133,7 @@ def _group(
         for turns, similarity in zip(named, group.similarities, strict=True)
         for one in turns
     }
-    weight = sum(one.weight for one in members)
-    return TurnGroup(members, weight, similarities, group.doubtful)
+    return TurnGroup(members, sum(one.weight for one in members), similarities, group.doubtful)
 
 
 def _embedder() -> Callable[[Sequence[str]], Any]:
@@ -189,9 +188,9 @@ MOST_COMPARED: Final = 20_000
 LEAST_COMPARED: Final = 500
 """The minimum number of compared turns per block, however many blocks there are."""
 
-
 BATCH: Final = 20_000
 """The number of turns that are read at once."""
+_KEY: Final = "app, eval_set_id, eval_id, invocation_id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,10 +215,9 @@ class WindowTurns:
 
     def of(self, keys: Sequence[TurnKey]) -> dict[TurnKey, ComparedTurn]:
         """Return the turns with these keys."""
-        columns = "app, eval_set_id, eval_id, invocation_id"
-        with self._some(columns, keys) as offered:
+        with self._some(_KEY, keys) as offered:
             found = self._compared_turns(
-                f"SELECT *, 1::DOUBLE AS copies FROM {self.turns} SEMI JOIN {offered} USING ({columns})"
+                f"SELECT *, 1::DOUBLE AS copies FROM {self.turns} SEMI JOIN {offered} USING ({_KEY})"
             )
         return {one.key: one for one in found}
 
@@ -231,10 +229,9 @@ class WindowTurns:
         Blocks with many turns are sampled, reproducibly.
         """
         most = max(LEAST_COMPARED, MOST_COMPARED // max(len(blocks), 1))
-        key = "app, eval_set_id, eval_id, invocation_id"
         with (
             self._some("app, tool_path, outcome", sorted(blocks)) as some,
-            self._some(key, sorted(without)) as others,
+            self._some(_KEY, sorted(without)) as others,
         ):
             drawn = sql(__name__, "drawn_turns").format(
                 turns=self.turns, blocks=some, without=others
@@ -269,15 +266,21 @@ class WindowTexts:
 
     def _read(self) -> list[ComparedTurn]:
         known: dict[tuple[Block, str], int] = {}
-        found: list[_Turns] = []
+        found: list[ComparedTurn] = []
         for *key, path, outcome, text, weight, _, clean in self._batches("*"):
             block = Block(key[0], path, outcome)
             place = known.setdefault((block, normal(text)), len(found))
             self._text_of.append(place)
+            turn = ComparedTurn(TurnKey(*key), block, text, weight, 1.0, clean)
             if place == len(found):
-                found.append(_Turns(TurnKey(*key), block, text, clean))
-            found[place].add(key, text, weight, clean=clean)
-        return [one.first() for one in found]
+                found.append(turn)
+                continue
+            one = found[place]
+            first = (
+                turn if clean and not one.clean else one
+            )  # a clean session is the better example
+            found[place] = first._replace(weight=one.weight + weight, turns=one.turns + 1)
+        return found
 
     def members(self, groups: Sequence[TurnGroup]) -> list[list[str]]:
         """Return the names of the turns of each group, the medoid's first, the others by name."""
@@ -287,8 +290,7 @@ class WindowTexts:
             for one in group.members:
                 group_of[place_of[one.key]] = number
         names = [[group.medoid.key.name] for group in groups]
-        rows = self._batches("app, eval_set_id, eval_id, invocation_id")
-        for key, text in zip(rows, self._text_of, strict=True):
+        for key, text in zip(self._batches(_KEY), self._text_of, strict=True):
             turn, number = TurnKey(*key), group_of[text]
             if turn != groups[number].medoid.key:
                 names[number].append(turn.name)
@@ -301,29 +303,6 @@ class WindowTexts:
                 f"SELECT {columns} FROM {self._rows} WHERE rowid >= $first AND rowid < $end ORDER BY rowid",
                 {"first": first, "end": first + BATCH},
             )
-
-
-class _Turns:
-    """The turns of a block with one normalised text."""
-
-    __slots__ = ("block", "clean", "count", "key", "text", "weight")
-
-    def __init__(self, key: TurnKey, block: Block, text: str, clean: bool) -> None:
-        self.key, self.block, self.text, self.clean = key, block, text, clean
-        self.weight, self.count = 0.0, 0
-
-    def add(self, key: Sequence[str], text: str, weight: float, *, clean: bool) -> None:
-        """Count the next turn by name; the first one of a clean session comes first."""
-        self.weight += weight
-        self.count += 1
-        if clean and not self.clean:
-            self.key, self.text, self.clean = TurnKey(*key), text, True
-
-    def first(self) -> ComparedTurn:
-        """Return the first turn, which stands for all."""
-        return ComparedTurn(
-            self.key, self.block, self.text, self.weight, 1.0, self.clean, self.count
-        )
 
 
 @contextmanager

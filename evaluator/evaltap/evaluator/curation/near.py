@@ -7,7 +7,7 @@ are broken by the larger sum of similarities, then by the smaller index.
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 from typing import Final, TypeAlias
 
@@ -133,7 +133,11 @@ def near_groups(
     index = SimilarTexts(texts)
     alike = _Neighbours(index, np.asarray(weights, np.float64), radius, vectors, cosine)
     exact = index.work <= MOST_WORK
-    queue = alike.ranked() if exact else alike.ranked_among(_text_sample(texts))
+    if exact:
+        queue = [(*alike.rank(alike.to(place)), place) for place in range(len(texts))]
+    else:  # the neighbours in a sample suffice to find the largest groups among many texts
+        queue = alike.ranked_in_sample(texts)
+    heapify(queue)
     alive = np.ones(len(texts), dtype=bool)
     groups: list[TextGroup] = []
     done = 0
@@ -163,8 +167,6 @@ Rank = tuple[float, float, int]
 
 @dataclass(frozen=True, slots=True)
 class _Neighbours:
-    """The similarity of texts, by letters or by meaning."""
-
     index: SimilarTexts
     weights: Numbers
     radius: float
@@ -175,51 +177,27 @@ class _Neighbours:
         """Return the similarity of all texts to one; texts with similar meaning have at least the radius."""
         similar = self.index.to(place)
         similar[place] = 1.0
-        if self.vectors is not None:
-            near = self.vectors @ self.vectors[place] >= self.cosine
-            similar = np.where(near, np.maximum(similar, self.radius), similar)
-        return similar
+        return self._or_near(similar, place, self.vectors)
 
-    def rank(self, similar: Numbers, found: Places) -> tuple[float, float]:
+    def _or_near(self, similar: Numbers, place: int, vectors: Numbers | None) -> Numbers:
+        if vectors is None or self.vectors is None:
+            return similar
+        near = vectors @ self.vectors[place] >= self.cosine
+        return np.where(near, np.maximum(similar, self.radius), similar)
+
+    def rank(self, similar: Numbers, found: Places | None = None) -> tuple[float, float]:
         """Return the sort key of medoids, the best first: neighbours, then the sum of similarities."""
-        weights = self.weights[found]
-        return -float(weights.sum()), -round(float((similar[found] * weights).sum()), 9)
+        places = np.flatnonzero(similar >= self.radius) if found is None else found
+        weights = self.weights[places]
+        return -float(weights.sum()), -round(float((similar[places] * weights).sum()), 9)
 
-    def ranked(self) -> list[Rank]:
-        ranks: list[Rank] = []
-        for place in range(self.index.count):
-            similar = self.to(place)
-            ranks.append((*self.rank(similar, np.flatnonzero(similar >= self.radius)), place))
-        heapify(ranks)
-        return ranks
-
-    def ranked_among(self, some: "_TextSample") -> list[Rank]:
-        """Rank by the neighbours in a sample, which suffices to find the largest groups among many texts."""
-        ranks: list[Rank] = []
-        weights = self.weights[some.places]
-        for place, text in enumerate(some.texts):
-            similar = some.index.to_text(text)
-            if self.vectors is not None:
-                near = self.vectors[some.places] @ self.vectors[place] >= self.cosine
-                similar = np.where(near, np.maximum(similar, self.radius), similar)
-            found = np.flatnonzero(similar >= self.radius)
-            counted = weights[found]
-            total = -round(float((similar[found] * counted).sum()), 9)
-            ranks.append((-float(counted.sum()), total, place))
-        heapify(ranks)
-        return ranks
-
-
-@dataclass(frozen=True, slots=True)
-class _TextSample:
-    """An evenly spaced sample of many texts, with its own index."""
-
-    texts: Sequence[str]
-    places: Places
-    index: SimilarTexts
-
-
-def _text_sample(texts: Sequence[str]) -> _TextSample:
-    step = max(1, len(texts) // COUNTED_AMONG)
-    places = range(0, len(texts), step)
-    return _TextSample(texts, np.array(places), SimilarTexts([texts[place] for place in places]))
+    def ranked_in_sample(self, texts: Sequence[str]) -> list[Rank]:
+        """Rank all texts by their neighbours in an evenly spaced sample, which has its own index."""
+        places = np.arange(0, len(texts), max(1, len(texts) // COUNTED_AMONG))
+        index = SimilarTexts([texts[int(place)] for place in places])
+        vectors = None if self.vectors is None else self.vectors[places]
+        sample = replace(self, weights=self.weights[places])
+        near = (
+            self._or_near(index.to_text(text), place, vectors) for place, text in enumerate(texts)
+        )
+        return [(*sample.rank(similar), place) for place, similar in enumerate(near)]

@@ -39,8 +39,6 @@ class Offer(NamedTuple):
 
 
 class _Parts(NamedTuple):
-    """The parts inserted into picked.sql."""
-
     condition: str
     value: str = "''"
     measure: str = ""

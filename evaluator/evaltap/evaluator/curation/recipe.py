@@ -1,6 +1,6 @@
 """Recipes choose the turns that become cases; they are JSON files or built in."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -129,8 +129,7 @@ BUILT_IN: Final[Mapping[str, Recipe]] = {
 def read_recipe(path: Path) -> Recipe:
     """Read a recipe; raise FormatError that names the unknown or invalid key."""
     data = canonical.loads(read_bytes(path), path=str(path))
-    reader = _Reader(str(path))
-    recipe = reader.recipe(data, path.stem.removesuffix(".recipe"))
+    recipe = _Reader(str(path)).recipe(data, path.stem.removesuffix(".recipe"))
     return replace(recipe, folder=path.parent)
 
 
@@ -163,22 +162,22 @@ class _Reader:
             raise self.wrong("expect", expect, f"one of {', '.join(get_args(Expect))}")
         if unit not in get_args(Unit):
             raise self.wrong("unit", unit, f"one of {', '.join(get_args(Unit))}")
-        radius = alike.get("radius", 0.5)
+        keeps_all = "radius" in alike and alike["radius"] is None
         return Recipe(
-            self.text(given, "name", name),
+            self.value(given, "name", name),
             tuple(self.pick(one, f"pick[{place}]") for place, one in enumerate(picks)),
             since=self.time(source, "since"),
             until=self.time(source, "until"),
-            app=self.text(source, "app"),
-            where=self.text(source, "where"),
-            filter=self.text(source, "filter"),
-            seed=self.text(given, "seed"),
-            radius=None if radius is None else self.share({"radius": radius}, "radius", 0.5),
-            semantic=self.share(alike, "semantic", 0) if "semantic" in alike else None,
-            limit=self.number(given, "limit"),
+            app=self.value(source, "app", ""),
+            where=self.value(source, "where", ""),
+            filter=self.value(source, "filter", ""),
+            seed=self.value(given, "seed", ""),
+            radius=None if keeps_all else self.value(alike, "radius", 0.5),
+            semantic=self.value(alike, "semantic", 0.0) if "semantic" in alike else None,
+            limit=self.value(given, "limit", None),
             expect=cast(Expect, expect),
             unit=unit,
-            whole=self.flag(given, "whole"),
+            whole=self.value(given, "whole", False),
             metrics=self.names(given, "metrics"),
         )
 
@@ -198,14 +197,14 @@ class _Reader:
             raise self.wrong(f"{place}.against", None, "an eval set file")
         return Pick(
             label,
-            metric=self.text(given, "metric"),
-            limit=self.number(given, "limit"),
-            below=self.share(given, "below", 0.01),
-            top=self.share(given, "top", 0.01),
+            metric=self.value(given, "metric", ""),
+            limit=self.value(given, "limit", None),
+            below=self.value(given, "below", 0.01),
+            top=self.value(given, "top", 0.01),
             by=by,
-            per=self.number(given, "per") or 1,
-            against=self.text(given, "against"),
-            count=self.number(given, "count"),
+            per=self.value(given, "per", None) or 1,
+            against=self.value(given, "against", ""),
+            count=self.value(given, "count", None),
         )
 
     def object(self, data: Json, place: str, known: Sequence[str]) -> Mapping[str, Json]:
@@ -217,31 +216,13 @@ class _Reader:
                 raise FormatError(f"unknown key `{key}`; {hint}", path=self._path, place=place)
         return data
 
-    def text(self, given: Mapping[str, Json], key: str, default: str = "") -> str:
+    def value(self, given: Mapping[str, Json], key: str, default: Json) -> Any:  # as the default
+        """Return a value of the default's type; None is the default of whole numbers."""
+        expected, is_valid = _FORMS[type(default)]
         value = given.get(key, default)
-        if not isinstance(value, str):
-            raise self.wrong(key, value, "a text")
-        return value
-
-    def number(self, given: Mapping[str, Json], key: str) -> int | None:
-        value = given.get(key)
-        if value is not None and (
-            isinstance(value, bool) or not isinstance(value, int) or value < 1
-        ):
-            raise self.wrong(key, value, "a whole number, 1 or more")
-        return value
-
-    def share(self, given: Mapping[str, Json], key: str, default: float) -> float:
-        value = given.get(key, default)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-            raise self.wrong(key, value, "a number from 0 to 1")
-        return float(value)
-
-    def flag(self, given: Mapping[str, Json], key: str) -> bool:
-        value = given.get(key, False)
-        if not isinstance(value, bool):
-            raise self.wrong(key, value, "true or false")
-        return value
+        if not is_valid(value):
+            raise self.wrong(key, value, expected)
+        return float(value) if isinstance(default, float) else value
 
     def names(self, given: Mapping[str, Json], key: str) -> tuple[str, ...]:
         value = given.get(key, [])
@@ -251,7 +232,7 @@ class _Reader:
         return tuple(found)
 
     def time(self, given: Mapping[str, Json], key: str) -> datetime | None:
-        written = self.text(given, key)
+        written = self.value(given, key, "")
         if not written:
             return None
         try:
@@ -271,3 +252,13 @@ _TOP: Final = (
     "name", "from", "pick", "seed", "collapse", "limit", "expect", "unit", "whole", "metrics",
 )  # fmt: skip
 _FROM: Final = ("since", "until", "app", "where", "filter")
+_FORMS: Final[Mapping[type, tuple[str, Callable[[Json], bool]]]] = {
+    str: ("a text", lambda one: isinstance(one, str)),
+    bool: ("true or false", lambda one: isinstance(one, bool)),
+    float: ("a number from 0 to 1", lambda one: type(one) in (int, float) and 0 <= one <= 1),
+    type(None): (
+        "a whole number, 1 or more",
+        lambda one: one is None or (type(one) is int and one >= 1),
+    ),
+}
+"""What a setting must be, and whether it is, by the type of its default."""

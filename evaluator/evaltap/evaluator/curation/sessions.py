@@ -12,9 +12,9 @@ from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.turn import EARLIER_TURNS
 from evaltap.evaluator.curation.picks import TurnKey
 from evaltap.evaluator.curation.recipe import Unit
-from evaltap.evaluator.ingest.landing.cases import DocumentReader, LandedTurns, TurnDocuments
+from evaltap.evaluator.ingest.landing.cases import DocumentReader, LandedTurns
 from evaltap.evaluator.store.database import STORE, sql
-from evaltap.evaluator.store.queries import Row, StoreReader
+from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.formats.model import Json
 
@@ -65,19 +65,16 @@ def read_sessions(store: StoreReader, keys: Iterable[TurnKey]) -> dict[CaseKey, 
     with store.scratch(_NO_CASE, rows=named) as chosen:
         newest = sql(STORE, "newest")
         rows = store.rows(sql(__name__, "sessions").format(newest=newest, chosen=chosen))
-    found = [
-        LandedTurns((app, name, eval_id), [turn["position"] for turn in turns])
-        for app, name, eval_id, *_, turns in rows
+    turns = [
+        LandedTurns((app, name, eval_id), [turn["position"] for turn in of_case])
+        for app, name, eval_id, *_, of_case in rows
     ]
-    documents = DocumentReader(store).read(found)
-    sessions = map(_session, found, rows, documents)
-    return {one.key: one for one in sorted(sessions, key=lambda one: one.key)}
-
-
-def _session(turns: LandedTurns, row: Row, documents: TurnDocuments) -> Session:
-    *_, revision, header, rows = row
-    read = map(_turn, rows, documents.actual, documents.expected)
-    return Session(turns.case, revision, orjson.loads(header), tuple(read))
+    found = {}
+    for landed, row, texts in zip(turns, rows, DocumentReader(store).read(turns), strict=True):
+        *_, revision, header, of_case = row
+        read = tuple(map(_turn, of_case, texts.actual, texts.expected))
+        found[landed.case] = Session(landed.case, revision, orjson.loads(header), read)
+    return dict(sorted(found.items()))
 
 
 def _turn(row: dict[str, Any], actual: str, expected: str | None) -> LandedTurn:
@@ -100,22 +97,19 @@ def recorded_case(session: Session, unit: Unit) -> CaseData:
         if session.header.get(name):
             case[name] = session.header[name]
     turns = plain_turns(without_repeats([turn.actual for turn in session.turns]))
+    if unit == "turn":
+        case["evalId"] += f"#{session.turns[-1].invocation_id}"
     if unit == "session" or len(turns) == 1:
-        if unit == "turn":
-            case["evalId"] += f"#{session.turns[-1].invocation_id}"
         return case | {"actualConversation": turns}
-    last = dict(turns[-1])
-    last["invocationId"] = "1"
-    last["contextMessages"] = [*(turns[0].get("contextMessages") or []), *_messages(turns[:-1])]
-    case["evalId"] += f"#{session.turns[-1].invocation_id}"
-    return case | {"actualConversation": [last]}
-
-
-def _messages(turns: Sequence[CaseData]) -> list[Json]:
-    """Return the messages of user and agent in some turns."""
-    return [
-        turn[side] for turn in turns for side in ("userContent", "finalResponse") if turn.get(side)
+    messages = [
+        turn[side]
+        for turn in turns[:-1]
+        for side in ("userContent", "finalResponse")
+        if turn.get(side)
     ]
+    context = [*(turns[0].get("contextMessages") or []), *messages]
+    last = {**turns[-1], "invocationId": "1", "contextMessages": context}
+    return case | {"actualConversation": [last]}
 
 
 def provenance(session: Session, invocation_ids: Sequence[str], **more: Json) -> dict[str, Json]:

@@ -90,11 +90,11 @@ def _marked(case: CaseData, landed: Collection[str] | None) -> CaseData:
 
 def _add(updated: Updated, existing: Sequence[CaseData], made: Sequence[CaseData]) -> None:
     names = {case["evalId"] for case in existing}
-    hashes = {_content(case) for case in existing}
+    hashes = {content_hash(case) for case in existing}
     for case in made:
         if case["evalId"] in names:
             continue
-        if case.get("conversation") and _content(case) in hashes:
+        if case.get("conversation") and content_hash(case) in hashes:
             updated.same.append(case["evalId"])
             continue
         updated.cases.append(case)
@@ -112,10 +112,6 @@ def _merged(existing: CaseData, made: CaseData) -> CaseData:
     source = dict(made["source"]["curation"])
     source["contentHash"] = curation.get("contentHash", source["contentHash"])
     return merged | {"source": {"curation": source}}
-
-
-def _content(case: CaseData) -> str:
-    return content_hash(case)
 
 
 def metrics_path(path: Path) -> Path:

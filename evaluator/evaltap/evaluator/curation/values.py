@@ -97,8 +97,7 @@ def seen_of_set(cases: Iterable[CaseData], store: StoreReader) -> list[Seen]:
             key = TurnKey(app, "", str(case["evalId"]), str(number))
             names = tuple(tool.get("name") or "" for tool in turn.get("tools") or () if tool)
             (own, *_) = (turn.get("telemetry") or {}).get("models") or [model]
-            text = message_text(turn.get("userContent"))
-            found.append(Seen(key, names, own, version, text))
+            found.append(Seen(key, names, own, version, message_text(turn.get("userContent"))))
     return found
 
 
@@ -112,7 +111,6 @@ def _origin(case: CaseData) -> TurnKey | None:
 
 
 def _recorded(store: StoreReader, turns: Iterable[TurnKey]) -> dict[TurnKey, tuple[str, str]]:
-    """Return model and version of landed turns."""
     names = sorted({turn.eval_id for turn in turns})
     rows = store.rows(
         """SELECT app_name, eval_set_id, eval_id, invocation_id, models[1], version

@@ -26,7 +26,6 @@ _FIELDS: Final[Mapping[str, str]] = {"tool_path": "path"}
 _UNLIKE: Final = frozenset({"run"})
 """Slices whose name means something else in a filter."""
 
-
 RATES: Final = 24
 """The number of spans for which an alarm keeps its rate."""
 

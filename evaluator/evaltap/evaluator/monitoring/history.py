@@ -67,14 +67,26 @@ def note_alerts(
     Alarms that are part of another one are stored with it.
     `watches` are the names of all watches: an alarm of a removed watch has ended.
     """
-    known = _standings(store)
+    known = {
+        Key(watch, slice_, quantile or COMMON): Standing(
+            alert_id, status == "firing", at, quantile, joined or 0
+        )
+        for watch, slice_, quantile, alert_id, status, at, joined in store.rows(_STANDINGS)
+    }
     events = list(events)
     measures = {event.watch: event.measure for event in events}
     streams: dict[Key, list[Event]] = {}
     for event in events:
         if not event.part_of:
             streams.setdefault(_key(event), []).append(event)
-    streams |= _gone(known, streams.keys(), measures, watches, store.now())
+    for key, one in known.items():
+        is_gone = key.watch in measures or (watches and key.watch not in watches)
+        if one.firing and is_gone and key not in streams:
+            slice_, measure = json.loads(key.slice), measures.get(key.watch, "")
+            ended = Event(
+                key.watch, slice_, "ok", store.now(), quantile=one.quantile, measure=measure
+            )
+            streams[key] = [ended]
     found = [
         alert for key, many in streams.items() for alert in _new(key, known.get(key), many, store)
     ]
@@ -87,25 +99,6 @@ def note_alerts(
                 "alert_cases",
                 [(one.alert_id, case, one.noted_at) for one in found for case in one.event.cases],
             )
-    return found
-
-
-def _gone(
-    known: Mapping[Key, Standing],
-    seen: Collection[Key],
-    measures: Mapping[str, str],
-    watches: Collection[str],
-    now: datetime,
-) -> dict[Key, list[Event]]:
-    """Return the ends of alarms whose stream or watch is gone."""
-    found = {}
-    for key, one in known.items():
-        is_gone = key.watch in measures or (watches and key.watch not in watches)
-        if one.firing and is_gone and key not in seen:
-            slice_, measure = json.loads(key.slice), measures.get(key.watch, "")
-            found[key] = [
-                Event(key.watch, slice_, "ok", now, quantile=one.quantile, measure=measure)
-            ]
     return found
 
 
@@ -130,8 +123,7 @@ def as_stored(store: StoreReader, alert: Alert) -> Alert:
     """Return an alert with the alarms that have become part of it since it was noted."""
     if not alert.began:
         return alert
-    given = {"alert_id": alert.alert_id}
-    for (event,) in store.rows(_STORED, given):
+    for (event,) in store.rows(_STORED, {"alert_id": alert.alert_id}):
         return replace(alert, event=event_of(json.loads(event), alert.event.cases))
     return alert
 
@@ -150,15 +142,14 @@ def note_states(store: Store, events: Iterable[Event]) -> None:
     last = {_key(event): event for event in events}
     now = store.now()
     rows = []
-    for event in last.values():
+    for key, event in last.items():
         if event.part_of and event.status == "firing":
             continue
         status = "ok" if event.status == "resolved" else event.status
         data = {**_data(event), "status": status, "part_of": "", "also": []}
         if status == "firing":
             data["also"] = event.data()["also"]
-        slice_ = json.dumps(dict(event.slice), sort_keys=True)
-        rows.append((event.watch, slice_, status, json.dumps(data), now))
+        rows.append((key.watch, key.slice, status, json.dumps(data), now))
     with store.transaction():
         store.execute("DELETE FROM watch_states")
         store.append("watch_states", rows)
@@ -225,15 +216,11 @@ def _new(
         event = turned[-1] if now_on else ended
         alert_id = _alert_id(key, event, alert_id) if now_on else alert_id
         rows.append(Alert(alert_id, event, True, store.now()))
-    return _without_past(rows)
-
-
-def _without_past(rows: Sequence[Alert]) -> Sequence[Alert]:
-    """Do not notify receivers of alarms that began and ended before they were found."""
-    ended = {one.alert_id for one in rows if one.began} & {
+    # Receivers are not notified of alarms that began and ended before they were found.
+    over = {one.alert_id for one in rows if one.began} & {
         one.alert_id for one in rows if not one.began
     }
-    return [replace(one, notify=one.alert_id not in ended) for one in rows]
+    return [replace(one, notify=one.alert_id not in over) for one in rows]
 
 
 def _key(event: Event) -> Key:
@@ -254,26 +241,9 @@ def _data(event: Event) -> dict[str, Json]:
 
 
 def _row(alert: Alert) -> tuple[object, ...]:
-    event = _data(alert.event)
-    return (
-        alert.alert_id,
-        alert.event.watch,
-        json.dumps(dict(alert.event.slice), sort_keys=True),
-        alert.event.status,
-        alert.event.at or alert.noted_at,
-        json.dumps(event),
-        alert.notify,
-        alert.noted_at,
-    )
-
-
-def _standings(store: StoreReader) -> Mapping[Key, Standing]:
-    return {
-        Key(watch, slice_, quantile or COMMON): Standing(
-            alert_id, status == "firing", at, quantile, joined or 0
-        )
-        for watch, slice_, quantile, alert_id, status, at, joined in store.rows(_STANDINGS)
-    }
+    event, key = alert.event, _key(alert.event)
+    at, data = event.at or alert.noted_at, json.dumps(_data(event))
+    return (alert.alert_id, *key[:2], event.status, at, data, alert.notify, alert.noted_at)
 
 
 _STANDINGS: Final = f"""

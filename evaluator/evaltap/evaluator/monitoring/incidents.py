@@ -111,7 +111,10 @@ def _as_one(
     )
     others = [one.fires for one in alarms if one.fires.stream != lead.fires.stream]
     others.sort(key=lambda event: (-len(event.slice), -_size(event)))
-    also = tuple(dict.fromkeys(_part(event) for event in others))
+    parts = (
+        Joined(subject(one), one.at, one.rate_before, one.rate_after, one.unit) for one in others
+    )
+    also = tuple(dict.fromkeys(parts))
     name = subject(lead.fires)
     found: dict[int, Event | None] = {}
     for alarm in alarms:
@@ -123,10 +126,6 @@ def _as_one(
     if last is not None and lead.ends is not None:
         found[id(lead.ends)] = replace(lead.ends, at=last.at, also=also)
     return found
-
-
-def _part(event: Event) -> Joined:
-    return Joined(subject(event), event.at, event.rate_before, event.rate_after, event.unit)
 
 
 def _size(event: Event) -> float:

@@ -54,8 +54,6 @@ from evaltap.schemas.text import counted
 
 @dataclass(slots=True)
 class _Day:
-    """The watched sessions of a day."""
-
     day: date
     sessions: int = 0
     bad: float = 0.0
@@ -406,19 +404,9 @@ class LearnedWatch:
             for one in (known.share, share, known.most)
         )
         since = datetime.combine(alarms.since, time()) if alarms and status == "firing" else None
-        evidence = None if alarms is None else alarms.evidence
-        return Event(
-            watch=self._watch.name,
-            slice=stream.slice,
-            status=status,
-            at=at,
-            since=since,
-            rate_before=before,
-            rate_after=after,
-            most=most,
-            evidence=evidence,
-            quantile=self._quantile,
-        )
+        rates, evidence = (before, after, most), None if alarms is None else alarms.evidence
+        name, quantile = self._watch.name, self._quantile
+        return Event(name, stream.slice, status, at, since, *rates, evidence, quantile=quantile)
 
     def _with_reasons(self, store: StoreReader, stream: _Stream, event: Event) -> Event:
         """Return an alarm with the slices that changed and example cases, computed once for each alarm."""
@@ -494,14 +482,8 @@ def explained(
         # The limit is known for values that are cut: the margin is kept.
         most = None if event.most is None else mean.value + event.most - event.rate_before
         event = replace(event, rate_before=mean.value, most=most)
-    return replace(
-        event,
-        rate_after=found.value,
-        low=found.low,
-        high=found.high,
-        turns=found.turns,
-        sessions=found.sessions,
-    )
+    figures = found._asdict()
+    return replace(event, rate_after=figures.pop("value"), **figures)
 
 
 def _just_after(event: Event) -> datetime:

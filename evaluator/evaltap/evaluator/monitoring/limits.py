@@ -7,7 +7,7 @@ later turns change nothing about it.  It slides: the cost of a long history grow
 from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Final, NamedTuple
 
@@ -46,21 +46,10 @@ class _Point(NamedTuple):
 
 
 class _State(NamedTuple):
-    """The result of the windows so far."""
-
     firing: bool = False
     events: tuple[Event, ...] = ()
     seen: tuple[datetime, Found] | None = None
     """The end of the last window with a result, and the result."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Stream:
-    """The whole traffic of a watch, or a slice of it."""
-
-    slice: Mapping[str, str]
-    turns: Sequence[WatchedTurn]
-    """In the order in which they started."""
 
 
 class _Window:
@@ -133,19 +122,23 @@ class LimitWatch:
             while points and changes.since.date() < points[-1].day:
                 points.pop()
         found: list[Event] = []
-        for stream in self._streams(store, self._counting):
-            found += self._evaluate_stream(stream, until)
+        for slice_, turns in self._streams(store, self._counting):
+            ordered = sorted(turns, key=lambda one: one.started_at)
+            found += self._evaluate_stream(slice_, ordered, until)
         return found or [Event(self._watch.name, {}, "no_data", None)]
 
-    def _streams(self, store: StoreReader, counting: Counting) -> Iterator[_Stream]:
+    def _streams(
+        self, store: StoreReader, counting: Counting
+    ) -> Iterator[tuple[Mapping[str, str], Sequence[WatchedTurn]]]:
+        """Yield the turns of the whole traffic and of its slices."""
         points = self._points.get((), [])
         # All turns decide which values have their own stream.
         since = points[-1].day if points and not self._watch.by else None
-        yield self._stream({}, read_turns(store, self._watch, counting, since=self._from(since)))
+        yield {}, read_turns(store, self._watch, counting, since=self._from(since))
         for by in self._watch.by:
             sliced = by_value(read_turns(store, self._watch, counting, by), date.max)
             for value, turns in sorted(sliced.items()):
-                yield self._stream({by: value}, turns)
+                yield {by: value}, turns
 
     def _from(self, day: date | None) -> datetime | None:
         """Return the beginning of the days that the first window of a day covers."""
@@ -153,52 +146,44 @@ class LimitWatch:
             return None
         return datetime.combine(day, time(), UTC) - timedelta(days=1, hours=self._watch.hours)
 
-    def _stream(self, slice_: Mapping[str, str], turns: Sequence[WatchedTurn]) -> _Stream:
-        return _Stream(slice_, sorted(turns, key=lambda one: one.started_at))
-
-    def _evaluate_stream(self, stream: _Stream, until: datetime | None) -> Iterator[Event]:
-        """Yield the beginnings and ends of alarms, or the state if there was none.
+    def _evaluate_stream(
+        self, slice_: Mapping[str, str], turns: Sequence[WatchedTurn], until: datetime | None
+    ) -> Iterator[Event]:
+        """Yield the beginnings and ends of alarms in sorted turns, or the state if there was none.
 
         With `until`, a window does not count before its end.
         """
-        if not stream.turns:
+        if not turns:
             return
-        points = self._points.setdefault(tuple(stream.slice.items()), [])
+        points = self._points.setdefault(tuple(slice_.items()), [])
         state, begins = (points[-1].state, points[-1].day) if points else (_State(), date.min)
         window = _Window(self._watch.hours, mean=bool(unit_of(self._watch)))
         done = 0
-        for ends in dict.fromkeys(_end_of(turn.started_at) for turn in stream.turns):
+        for ends in dict.fromkeys(_end_of(turn.started_at) for turn in turns):
             day = (ends - _EVERY).date()
             if until is not None and ends > until:
                 break
-            place = bisect_left(stream.turns, ends, lo=done, key=lambda one: one.started_at)
-            window.slide(stream.turns[done:place], ends)
+            place = bisect_left(turns, ends, lo=done, key=lambda one: one.started_at)
+            window.slide(turns[done:place], ends)
             done = place
             if day < begins:
                 continue
             if not points or day > points[-1].day:
                 points.append(_Point(day, state))
                 del points[:-MOST_POINTS]
-            state = self._after(ends, window, state, stream.slice)
+            state = self._after(ends, window, state, slice_)
         yield from state.events
         if state.seen is None:
             few = f"fewer than {_FEWEST} sessions in {counted(self._watch.hours, 'hour')}"
             if not done:
                 few = "the first five minutes have not ended"
-            yield Event(
-                self._watch.name,
-                stream.slice,
-                "learning",
-                stream.turns[-1].started_at,
-                progress=few,
-            )
+            yield Event(self._watch.name, slice_, "learning", turns[-1].started_at, progress=few)
         elif not state.events:
-            yield _event(self._watch, stream.slice, "ok", *state.seen)
+            yield _event(self._watch, slice_, "ok", *state.seen)
 
     def _after(
         self, ends: datetime, window: _Window, state: _State, slice_: Mapping[str, str]
     ) -> _State:
-        """Return the state after a window."""
         watch = self._watch
         found = window.estimate()
         if found is None:
@@ -215,7 +200,6 @@ class LimitWatch:
 
 
 def _end_of(moment: datetime) -> datetime:
-    """Return the end of the five minutes that contain a moment."""
     begun = moment.replace(minute=moment.minute - moment.minute % 5, second=0, microsecond=0)
     return begun + _EVERY
 
@@ -236,30 +220,15 @@ def _event(
 ) -> Event:
     limits = [one for one in (watch.below, watch.above) if one is not None]
     passed = watch.below if watch.below is not None and found.value < watch.below else limits[-1]
-    return Event(
-        watch.name,
-        slice_,
-        status,
-        at,
-        since,
-        None,
-        found.value,
-        passed,
-        low=found.low,
-        high=found.high,
-        turns=found.turns,
-        sessions=found.sessions,
-    )
-
-
-def _is_bad(watch: Watch, turn: WatchedTurn) -> bool:
-    """Return whether a turn is bad; for a mean, whether its own value is beyond the limit."""
-    return _beyond(watch, turn.amount, turn.amount) if unit_of(watch) else turn.bad > 0
+    figures = found._asdict()
+    rate = figures.pop("value")
+    return Event(watch.name, slice_, status, at, since, rate_after=rate, most=passed, **figures)
 
 
 def _with_cases(event: Event, watch: Watch, turns: Iterable[WatchedTurn]) -> Event:
-    bad = [turn for turn in turns if _is_bad(watch, turn)]
-    if unit_of(watch):
+    bad = [turn for turn in turns if turn.bad > 0]
+    if unit_of(watch):  # of a mean, those whose own values are beyond the limit
+        bad = [turn for turn in turns if _beyond(watch, turn.amount, turn.amount)]
         bad.sort(key=lambda turn: -abs(turn.amount - (event.most or 0.0)))
     cases = dict.fromkeys(turn.eval_id for turn in bad)
     within = filter_of(watch, event.slice, (), event.since, event.at)

@@ -88,5 +88,4 @@ def mean_of(
     part = mean * (1 - mean)
     trials = part / spread if spread > 0 and part > 0 else effective
     low, high = wilson_of(mean, max(1.0, trials), t95(max(1.0, effective - 1)))
-    turns = sum(n for *_, n in given)
-    return Found(mean * scale, low * scale, high * scale, turns, len(given))
+    return Found(mean * scale, low * scale, high * scale, sum(n for *_, n in given), len(given))

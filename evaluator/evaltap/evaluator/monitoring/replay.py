@@ -69,11 +69,7 @@ class SilenceWatch:
         return choose_turns(store, scope, [], Signal("TRUE", "TRUE"))
 
     def _gaps(
-        self,
-        turns: Turns,
-        since: datetime | None,
-        before: datetime | None,
-        until: datetime | None,
+        self, turns: Turns, since: datetime | None, before: datetime | None, until: datetime | None
     ) -> tuple[list[Event], datetime | None]:
         """Return the gaps within a period, and its last turn; `before` is the last turn before the period."""
         given = {"since": since, "until": until, "before": before}

@@ -3,7 +3,7 @@
 import ipaddress
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -56,37 +56,31 @@ def read_rules(path: Path) -> MonitorFile:
         raise FormatError(
             "found neither `watch` nor `score`; expected at least one", path=str(path)
         )
-    named = Counter(rule.name for rule in rules.score)
-    for place, rule in enumerate(rules.score):
-        if problem := _rule_problem(rule, named, f"{path}: score[{place}]"):
-            raise FormatError(problem, path=str(path), place=f"score[{place}]")
-    _check_receivers(rules, path)
-    if problem := _evidence_problem(rules.evidence_url):
-        raise FormatError(problem, path=str(path), place="evidenceUrl")
-    names = Counter(watch.name for watch in rules.watch)
-    for place, watch in enumerate(rules.watch):
-        where = f"watch[{place}]"
-        if not watch.name or names[watch.name] > 1:
-            raise FormatError(
-                f"`name` is {watch.name!r}; expected a unique, non-empty name",
-                path=str(path),
-                place=where,
-            )
-        if problem := _problem(watch, f"{path}: {where}"):
-            raise FormatError(problem, path=str(path), place=where)
+    for place, problem in _problems(rules, path):
+        if problem:
+            raise FormatError(problem, path=str(path), place=place)
     return rules
 
 
-def _check_receivers(rules: MonitorFile, path: Path) -> None:
-    receivers = Counter(name_of(one, place) for place, one in enumerate(rules.alerts))
-    for place, receiver in enumerate(rules.alerts):
+def _problems(rules: MonitorFile, path: Path) -> Iterator[tuple[str, str]]:
+    """Yield each place in the file with its problem, empty if there is none."""
+    rule_names = Counter(rule.name for rule in rules.score)
+    for number, rule in enumerate(rules.score):
+        place = f"score[{number}]"
+        yield place, _rule_problem(rule, rule_names, f"{path}: {place}")
+    receivers = Counter(name_of(one, number) for number, one in enumerate(rules.alerts))
+    for number, receiver in enumerate(rules.alerts):
         problem = _receiver_problem(receiver)
-        if not problem and receivers[name_of(receiver, place)] > 1:
+        if not problem and receivers[name_of(receiver, number)] > 1:
             problem = (
                 f"`name` is {receiver.name!r}, which another receiver has; expected a unique name"
             )
-        if problem:
-            raise FormatError(problem, path=str(path), place=f"alerts[{place}]")
+        yield f"alerts[{number}]", problem
+    yield "evidenceUrl", _evidence_problem(rules.evidence_url)
+    names = Counter(watch.name for watch in rules.watch)
+    for number, watch in enumerate(rules.watch):
+        place = f"watch[{number}]"
+        yield place, _problem(watch, names, f"{path}: {place}")
 
 
 def check_metrics(rules: MonitorFile, metrics: Sequence[str], path: Path) -> None:
@@ -109,11 +103,12 @@ def chance_of(watch: Watch, rules: MonitorFile) -> float:
     """Return a watch's probability of a false alarm per month: its own, or an equal part of the file's."""
     if watch.false_alarms_per_month is not None:
         return watch.false_alarms_per_month
-    sharing = sum(one.false_alarms_per_month is None and _learns(one) for one in rules.watch)
+    sharing = sum(one.false_alarms_per_month is None and learns(one) for one in rules.watch)
     return rules.false_alarms_per_month / sharing
 
 
-def _learns(watch: Watch) -> bool:
+def learns(watch: Watch) -> bool:
+    """Return whether a watch learns a baseline."""
     return watch.signal != SILENCE and not watch.has_limit
 
 
@@ -125,7 +120,9 @@ def where_of(watch: Watch, within: Mapping[str, str]) -> str:
     )
 
 
-def _problem(watch: Watch, where: str) -> str:
+def _problem(watch: Watch, names: Mapping[str, int], where: str) -> str:
+    if not watch.name or names[watch.name] > 1:
+        return f"`name` is {watch.name!r}; expected a unique, non-empty name"
     known = (*SIGNALS, *MEANS, SILENCE)
     if watch.signal not in known:
         hint = did_you_mean_one_of(watch.signal, known)
@@ -205,8 +202,7 @@ def _rule_problem(rule: ScoreRule, names: Mapping[str, int], where: str) -> str:
 def _receiver_problem(receiver: AlertReceiver) -> str:
     """Return the problem with a receiver's settings, empty if there is none; secrets are not resolved."""
     if receiver.type not in _KEYS:
-        hint = did_you_mean_one_of(receiver.type, _KEYS)
-        return f"`type` is {receiver.type!r}; {hint}"
+        return f"`type` is {receiver.type!r}; {did_you_mean_one_of(receiver.type, _KEYS)}"
     for key in _KEYS[receiver.type]:
         if not getattr(receiver, key):
             return f"{receiver.type} needs `{to_camel(key)}`"

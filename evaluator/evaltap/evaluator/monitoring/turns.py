@@ -118,7 +118,6 @@ SELECT metric_name, metric_digest FROM turn_scores WHERE scored_at > $scored_at
 UNION SELECT metric_name, metric_digest FROM sampling_decisions WHERE decided_at > $decided_at
 """
 
-
 MOST_VALUES: Final = 20
 LEAST_SHARE: Final = 0.02
 OTHER: Final = "other"
@@ -224,8 +223,7 @@ def counts_at_once(watch: Watch) -> bool:
 
     Errors, latency and cost are final with the turn, and so is what a fixed limit counts.
     """
-    signal = signal_of(watch)
-    return watch.has_limit or not (signal.of_metric or watch.signal in _LATE)
+    return watch.has_limit or not (signal_of(watch).of_metric or watch.signal in _LATE)
 
 
 def quantiles_of(watch: Watch) -> tuple[float | None, ...]:
@@ -268,8 +266,7 @@ def turns_of(
     `within` restricts the turns to some slices.
     """
     scope = _scope(store, watch, within, since, until, counting.digest)
-    signal = signal_of(watch)
-    return choose_turns(store, scope, [by] if by else [], signal, limit=counting.limit)
+    return choose_turns(store, scope, [by] if by else [], signal_of(watch), limit=counting.limit)
 
 
 def read_turns(

@@ -42,13 +42,7 @@ from evaltap.evaluator.page.request import (
     problem,
     problem_of,
 )
-from evaltap.evaluator.page.routes import (
-    ACTIONS,
-    NAVIGATION,
-    PAGES,
-    ActionRoute,
-    PageRoute,
-)
+from evaltap.evaluator.page.routes import ACTIONS, NAVIGATION, PAGES, ActionRoute, PageRoute
 from evaltap.evaluator.page.security.access import Access, Person, Session
 from evaltap.evaluator.page.security.guard import Guard
 from evaltap.evaluator.page.security.login import (
@@ -159,7 +153,9 @@ class _Application:
         if page_request.masked:
             shown = masked(shown)
         if page_request["format"] == "json":
-            return _json(shown, store_path=page_request.store_path)
+            store = str(page_request.store_path)
+            data = {"evaltap": product_version(), "store": store, "data": shown.data}
+            return Response(as_json(data), shown.status, media_type="application/json")
         return self._html(request, shown, page_request, started, statements)
 
     def _read(self, route: PageRoute, page_request: PageRequest) -> Read:
@@ -201,7 +197,9 @@ class _Application:
         except EvaltapError as error:
             return self._html(request, problem_of(error), page_request, started)
         if isinstance(found, Download):
-            return _download(found)
+            named = f"attachment; filename*=UTF-8''{quote(found.name, safe='')}"
+            headers = {"Content-Disposition": named}
+            return Response(found.content, headers=headers, media_type=found.media_type)
         if isinstance(found, PageAnswer):
             return self._html(request, found, page_request, started)
         return RedirectResponse(found, 303)
@@ -233,7 +231,7 @@ class _Application:
         query = f"?{request.url.query}" if request.url.query else ""
         frame = Frame(
             request.state.nonce,
-            _theme(request),
+            _known_theme(request.cookies.get("evaltap-theme", "")),
             request.url.path + query,
             (time.perf_counter() - started) * 1e3,
             statements,
@@ -294,14 +292,8 @@ class _Application:
         """Store the reader's choice of light or dark."""
         form = await _form(request)
         response = RedirectResponse(local_path(form.get("next", "/")), 303)
-        chosen = form.get("theme", "")
-        response.set_cookie(
-            "evaltap-theme",
-            chosen if chosen in THEMES else "system",
-            max_age=_YEAR,
-            samesite="lax",
-            httponly=True,
-        )
+        chosen = _known_theme(form.get("theme", ""))
+        response.set_cookie("evaltap-theme", chosen, max_age=_YEAR, samesite="lax", httponly=True)
         return response
 
     async def static(self, request: Request) -> Response:
@@ -328,30 +320,15 @@ class _Application:
     async def missing(self, request: Request, error: Exception) -> Response:
         """Respond to an unknown address."""
         session = session_of(request, self._access, self._site)
+        if session is None and request.method != "GET":
+            return PlainTextResponse("not found", 404)
         if session is None:
-            return (
-                to_login(request)
-                if request.method == "GET"
-                else PlainTextResponse("not found", 404)
-            )
+            return to_login(request)
         shown = problem(404, "There is no page at this address.")
         return self._html(request, shown, self._page_request(session, {}), time.perf_counter())
 
 
-def _json(shown: PageAnswer, *, store_path: Path) -> Response:
-    data = {"evaltap": product_version(), "store": str(store_path), "data": shown.data}
-    return Response(as_json(data), shown.status, media_type="application/json")
-
-
-def _download(file: Download) -> Response:
-    named = f"attachment; filename*=UTF-8''{quote(file.name, safe='')}"
-    return Response(
-        file.content, media_type=file.media_type, headers={"Content-Disposition": named}
-    )
-
-
-def _theme(request: Request) -> str:
-    chosen = request.cookies.get("evaltap-theme", "")
+def _known_theme(chosen: str) -> str:
     return chosen if chosen in THEMES else "system"
 
 

@@ -15,7 +15,7 @@ from evaltap.evaluator.cases.datasets.exports.forms import ENDINGS, files_of
 from evaltap.evaluator.cases.evalsets.files import set_bytes
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.curation.curate import Means, curate
-from evaltap.evaluator.curation.recipe import BUILT_IN, Expect, Recipe
+from evaltap.evaluator.curation.recipe import BUILT_IN, Expect
 from evaltap.evaluator.curation.review.queue import decisions
 from evaltap.evaluator.ingest.landing.cases import landed_cases, repeated_ids, with_own_ids
 from evaltap.evaluator.page.request import Download
@@ -72,7 +72,8 @@ def exported_cases(
         if content == "recorded":
             repeated = repeated_ids(reader, runs_apart=form in ("jsonl", "trpc"))
             return ExportedCases(list(with_own_ids(landed_cases(reader), repeated)))
-        recipe = _recipe(content)
+        name = "approved" if content == "expected" else "representative"
+        recipe = BUILT_IN[name].everything().changed(expect=_EXPECT[content])
         found = curate(reader, recipe, Means(redact=redact, reviewed=decisions(reader)))
     made = {
         tuple(origin[name] for name in ("appName", "evalSetId", "evalId"))
@@ -84,11 +85,6 @@ def exported_cases(
         {"turn": key[2], "reason": "no reviewer has approved one of its turns"} for key in silent
     ]
     return ExportedCases(found.cases, (*found.left_out, *more))
-
-
-def _recipe(content: str) -> Recipe:
-    name = "approved" if content == "expected" else "representative"
-    return BUILT_IN[name].everything().changed(expect=_EXPECT[content])
 
 
 def download(made: ExportedCases, wanted: ExportRequest) -> Download:

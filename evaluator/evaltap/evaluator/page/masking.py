@@ -117,19 +117,12 @@ class Marks:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._read_at = -_EVERY_SECONDS
-        self._review = ""
-        self._delivery = ""
-        self._alerts = ""
+        self._shared: dict[str, str] = {}
         self._baskets: dict[str, str] = {}
 
     def of(self, person: Person) -> Mapping[str, str]:
         """Return the counts next to the entries of the bar, by path."""
-        found = {
-            "/review": self._review,
-            "/basket": self._baskets.get(person.name, ""),
-            "/delivery": self._delivery,
-            "/alerts": self._alerts,
-        }
+        found = self._shared | {"/basket": self._baskets.get(person.name, "")}
         return {path: mark for path, mark in found.items() if mark}
 
     def is_due(self, person: Person) -> bool:
@@ -149,8 +142,10 @@ class Marks:
                 return
             self._read_at = now
         ((waiting,),) = reader.rows(_WAITING)
-        self._review = f"{waiting:,}" if waiting else ""
         ((firing,),) = reader.rows(_FIRING)
-        self._alerts = f"{firing:,}" if firing else ""
         missing = sum(size(one.lost) for one in landed_accounts(reader))
-        self._delivery = "!" if missing else ""
+        self._shared = {
+            "/review": f"{waiting:,}" if waiting else "",
+            "/alerts": f"{firing:,}" if firing else "",
+            "/delivery": "!" if missing else "",
+        }

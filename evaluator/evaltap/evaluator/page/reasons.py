@@ -1,6 +1,6 @@
 """Why cases of a span failed: groups of reasons, most frequent first, with new ones marked."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -115,19 +115,18 @@ def reasons(
             new -= past.get(before, partial(_kinds, reader, *before))
         found += [(counts[key], key in new, key, members) for key, members in groups.items()]
     found.sort(key=lambda one: -one[0])
-    return [_reason(*one) for one in found[:SHOWN]]
-
-
-def _reason(count: int, is_new: bool, key: _Key, members: Sequence[_RecordedReason]) -> ReasonCount:
-    return ReasonCount(
-        key[0],
-        key[1],
-        one_line(members[0].text, 200) or "no reason given",
-        count,
-        min(one.since for one in members),
-        shared_words(one.recorded for one in members),
-        is_new,
-    )
+    return [
+        ReasonCount(
+            metric,
+            status,
+            one_line(members[0].text, 200) or "no reason given",
+            count,
+            min(one.since for one in members),
+            shared_words(one.recorded for one in members),
+            is_new,
+        )
+        for count, is_new, (metric, status, _), members in found[:SHOWN]
+    ]
 
 
 def _kinds(reader: StoreReader, query: str, span: Span, app: str) -> frozenset[_Key]:

@@ -56,7 +56,6 @@ KEYS: Final = (
 )
 """Keys by scope, in this order."""
 
-
 STATIC: Final = Path(__file__).parent / "static"
 SCRIPTS: Final = ("htmx.min.js", "hx-csp.min.js", "live.js", "keys.js", "page.js")
 THEMES: Final = ("system", "light", "dark")
@@ -121,13 +120,7 @@ def environment() -> Environment:
 def render(shown: PageAnswer, request: PageRequest | None, frame: Frame) -> str:
     """Return the HTML of a page, or of a part of one."""
     template = environment().get_template(shown.template)
-    context: dict[str, object] = {
-        "data": shown.data,
-        "request": request,
-        "frame": frame,
-        "title": shown.title,
-    }
-    return template.render(context)
+    return template.render(data=shown.data, request=request, frame=frame, title=shown.title)
 
 
 @cache
@@ -172,7 +165,6 @@ def _unpacked(value: object) -> object:
 
 
 def _parts(value: Any) -> Mapping[Any, Any]:
-    """Return the named parts of a value; empty if it has none."""
     if isinstance(value, Mapping):
         return value
     if isinstance(value, tuple):

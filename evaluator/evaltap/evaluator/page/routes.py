@@ -53,23 +53,29 @@ class ActionRoute(NamedTuple):
     seconds: float = PAGE_SECONDS
 
 
+def _page(title: str, read: Callable[[StoreReader, PageRequest], object]) -> View:
+    """Return the view of a page whose template is named like its title."""
+    template = f"{title.lower()}.html.j2"
+    return lambda reader, request: PageAnswer(template, title, read(reader, request))
+
+
 PAGES: Final = (
     PageRoute("/", overview.view, shared=True),
-    PageRoute("/cases", cases.view, seconds=SEARCH_SECONDS),
+    PageRoute("/cases", _page("Cases", cases.read), seconds=SEARCH_SECONDS),
     PageRoute("/case", case.view),
-    PageRoute("/runs", runs.view, seconds=SEARCH_SECONDS),
+    PageRoute("/runs", _page("Runs", runs.read), seconds=SEARCH_SECONDS),
     PageRoute("/run", runs.view_one, seconds=SEARCH_SECONDS),
-    PageRoute("/experiments", experiments.view, seconds=SEARCH_SECONDS),
+    PageRoute("/experiments", _page("Experiments", experiments.read), seconds=SEARCH_SECONDS),
     PageRoute("/experiment", experiments.view_one, seconds=SEARCH_SECONDS),
-    PageRoute("/compare", compare.view, seconds=SEARCH_SECONDS),
-    PageRoute("/coverage", coverage.view, seconds=SEARCH_SECONDS),
+    PageRoute("/compare", _page("Compare", compare.read), seconds=SEARCH_SECONDS),
+    PageRoute("/coverage", _page("Coverage", coverage.read), seconds=SEARCH_SECONDS),
     PageRoute("/delivery", delivery.view, seconds=SEARCH_SECONDS),
     PageRoute("/why", delivery.view, seconds=SEARCH_SECONDS),
     PageRoute("/alerts", delivery.view_alerts),
     PageRoute("/judges", judges.view, seconds=SEARCH_SECONDS),
-    PageRoute("/review", review.view, "reviewer"),
+    PageRoute("/review", _page("Review", review.read), "reviewer"),
     PageRoute("/expected", expected.view, "reviewer"),
-    PageRoute("/basket", basket.view, "reviewer", seconds=SEARCH_SECONDS),
+    PageRoute("/basket", _page("Basket", basket.read), "reviewer", seconds=SEARCH_SECONDS),
     PageRoute("/changes", changes.view, "reviewer"),
     PageRoute("/settings", settings.view, "admin"),
 )

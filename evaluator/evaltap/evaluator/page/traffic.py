@@ -81,7 +81,6 @@ def span_between(start: datetime, end: datetime) -> Span:
 
 
 def _whole(at: datetime, width: timedelta) -> datetime:
-    """Return the beginning of a time's bucket."""
     day = datetime(at.year, at.month, at.day)
     return day + (at - day) // width * width
 
@@ -97,9 +96,7 @@ def shortest_with(first: datetime, end: datetime) -> str:
 def span_of(name: str, end: datetime) -> Span:
     """Return the named span that ends with the bucket of a time."""
     length, width = SPANS.get(name, SPANS["24h"])
-    day = datetime(end.year, end.month, end.day)
-    start_of_next = day + (-(-(end - day) // width)) * width
-    last = start_of_next if start_of_next > end else start_of_next + width
+    last = _whole(end, width) + width
     return Span(name if name in SPANS else "24h", last - length, last, width)
 
 
@@ -115,15 +112,13 @@ class MetricRate:
     mean: float | None
 
 
-_DRAWN: Final = """(
-  SELECT * REPLACE (time_bucket($width, bucket, $start) AS bucket), bucket AS summed_at FROM {table}
-  WHERE bucket >= $start AND bucket < $until AND ($app::VARCHAR = '' OR app_name = $app)
-)"""
-"""Rows of a summary, grouped into the buckets of the chart."""
-
-
 def _drawn(summary: str, span: Span) -> str:
-    return _DRAWN.format(table=f"{summary}_by_{span.unit}")
+    """Return rows of a summary, grouped into the buckets of the chart."""
+    return f"""(
+      SELECT * REPLACE (time_bucket($width, bucket, $start) AS bucket), bucket AS summed_at
+      FROM {summary}_by_{span.unit}
+      WHERE bucket >= $start AND bucket < $until AND ($app::VARCHAR = '' OR app_name = $app)
+    )"""
 
 
 class TurnBucket(NamedTuple):
@@ -261,18 +256,16 @@ def rates(rows: Sequence[ScoreBucket], newest: Mapping[str, Newest]) -> list[Met
     groups: dict[tuple[str, str], list[ScoreBucket]] = {}
     for row in rows:
         groups.setdefault((row.metric, row.digest), []).append(row)
-    return [_rate(*key, some, newest.get(key[1])) for key, some in sorted(groups.items())]
-
-
-def _rate(name: str, digest: str, rows: Sequence[ScoreBucket], newest: Newest | None) -> MetricRate:
-    counts: dict[str, int] = {status: 0 for status in SEVERITY}
-    for row in rows:
-        counts[row.status] += row.turns
-    weight = sum(row.scored_weight for row in rows)
-    scores = sum(row.score_sum or 0 for row in rows)
-    return MetricRate(
-        name, digest, counts, share(rows, newest), scores / weight if weight else None
-    )
+    found = []
+    for (name, digest), some in sorted(groups.items()):
+        counts: dict[str, int] = {status: 0 for status in SEVERITY}
+        for row in some:
+            counts[row.status] += row.turns
+        weight = sum(row.scored_weight for row in some)
+        mean = sum(row.score_sum or 0 for row in some) / weight if weight else None
+        rate = share(some, newest.get(digest))
+        found.append(MetricRate(name, digest, counts, rate, mean))
+    return found
 
 
 def share(rows: Sequence[ScoreBucket], newest: Newest | None = None) -> Rate | None:

@@ -21,19 +21,14 @@ from evaltap.schemas.errors import InputError
 
 TEXT_WIDTH = 400
 
-
 LABEL_WIDTH = 10
-
 
 _LONGEST_TEXT = 20_000
 """Longer texts are cut: wrapping a long word takes time quadratic in its length."""
 
-
 Row = Mapping[str, Any]  # Any: of the type of its column
 
-
 _TIME = "%Y-%m-%dT%H:%M:%S.%gZ"
-
 
 TURNS = f"""
 SELECT invocation_id, turn_revision, strftime(started_at, '{_TIME}') AS started_at,
@@ -43,12 +38,10 @@ FROM latest_turns WHERE app_name = $app_name AND eval_id = $eval_id AND eval_set
 ORDER BY latest_turns.started_at NULLS FIRST, first_landed_seq
 """
 
-
 SCORES = """
 SELECT metric_name, score, status, threshold, reason, run_id, revision FROM latest_scores
 WHERE app_name = $app_name AND eval_id = $eval_id AND eval_set_id = $eval_set_id ORDER BY metric_name
 """
-
 
 TURN_SCORES = """
 SELECT t.invocation_id, t.turn_index, t.metric_name, t.score, t.status, t.reason, s.threshold
@@ -61,7 +54,6 @@ QUALIFY rank() OVER (
 ORDER BY t.turn_index, t.metric_name
 """
 
-
 FEEDBACK = f"""
 SELECT invocation_id, name, positive, score, comment, correction, given_by,
        strftime(given_at, '{_TIME}') AS given_at
@@ -69,7 +61,6 @@ FROM v_feedback
 WHERE app_name IN ('', $app_name) AND eval_id = $eval_id AND eval_set_id = $eval_set_id
 ORDER BY given_at
 """
-
 
 ATTEMPTS = f"""
 SELECT r.run_id, r.trial, r.attempt, r.status, r.passed, r.feedback_given, r.feedback, r.case_json,
@@ -243,14 +234,12 @@ def _turn_lines(number: int, turn: Row, data: Row) -> Iterator[_Line]:
 
 
 def _agent(turn: Row) -> str:
-    """Return the agent's name, version, environment and tags."""
     version = f"version {turn['version']}" if turn["version"] else None
     parts = (turn["agent_name"], version, turn["environment"], *(turn["tags"] or ()))
     return ", ".join(filter(None, parts))
 
 
 def _figures(turn: Row) -> Iterator[str]:
-    """Yield latency, tokens and cost if they were captured."""
     if turn["latency_ms"] is not None:
         milliseconds = turn["latency_ms"]
         yield f"{milliseconds / 1000:.1f} s" if milliseconds >= 1000 else f"{milliseconds:.0f} ms"

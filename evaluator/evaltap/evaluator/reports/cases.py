@@ -2,19 +2,17 @@
 
 from collections.abc import Sequence
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from evaltap.evaluator.analysis.filters.listing import SHORT, ListedCase, ListPage, shortened
 from evaltap.evaluator.cases.text import one_line
+from evaltap.evaluator.reports.console import plain_table
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.schemas.text import counted
 
 NARROW = 80
 """Width of the table without a terminal."""
-
 
 FIRST_WORDS, TOOLS = "first words", "tools"
 _THUMBS = {"up": "+", "down": "-", "mixed": "+-"}
@@ -26,7 +24,7 @@ def print_cases(found: ListPage, out: Console) -> None:
         return
     width = out.width if out.is_terminal else NARROW
     columns = _columns(found.cases, max(SHORT, width - NARROW))
-    table = Table(box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
+    table = plain_table(1)
     for name, wide in _widths(columns, width).items():
         table.add_column(name, no_wrap=True, width=wide)
     for cells in zip(*columns.values(), strict=True):

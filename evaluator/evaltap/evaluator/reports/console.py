@@ -47,6 +47,19 @@ def visible_console(stream: object, width: int | None = None) -> Console:
     return _VisibleConsole(file=raw, highlight=False, width=width, color_system=system)
 
 
+def plain_table(padding: int, title: str | Text | None = None, *, edge: bool = True) -> Table:
+    """Return an empty table without lines between rows, with blanks between its columns."""
+    gaps = (0, padding, 0, 0)
+    return Table(
+        title=title,
+        title_justify="left",
+        box=box.SIMPLE,
+        show_edge=edge,
+        pad_edge=False,
+        padding=gaps,
+    )
+
+
 class _VisibleConsole(Console):
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
@@ -101,7 +114,8 @@ def print_summary(
             status = gap.status.replace("_", " ")
             cases = f"{counted(gap.cases, 'case')}, e.g. {shorten(gap.example)}"
             _print_item(out, f"{gap.metric_name}  {status}  {cases}", gap.reason)
-        if rest := _unscored(summary) - sum(gap.cases for gap in summary.unscored):
+        unscored = sum(one.not_evaluated + one.errors for one in summary.metrics)
+        if rest := unscored - sum(gap.cases for gap in summary.unscored):
             out.print(Text(f"  {counted(rest, 'more score')} with other reasons"))
     if summary.worst and store is not None:
         out.print(
@@ -139,12 +153,7 @@ def _of_all(summary: Summary) -> str:
     return f": {listed} of {total:,}" if listed < total else ""
 
 
-def _unscored(summary: Summary) -> int:
-    return sum(one.not_evaluated + one.errors for one in summary.metrics)
-
-
 def _about(summary: Summary) -> str:
-    """Return the subject of the table."""
     if not summary.weighted:
         return counted(summary.cases, "case")
     cases = counted(summary.cases, "recorded case")
@@ -178,39 +187,30 @@ def _print_metrics(summary: Summary, out: Console) -> None:
 
 def _metrics(summary: Summary, padding: int, *, between: str, mean: bool = True) -> Table:
     """Return the table of metrics, with `between` separating a rate from its interval."""
-    table = Table(box=box.SIMPLE, show_edge=False, pad_edge=False, padding=(0, padding, 0, 0))
+    table = plain_table(padding, edge=False)
     table.add_column("metric", no_wrap=True)
     shown = [
         (field, name, colour)
         for field, name, colour in _COUNTS
         if field in ("passed", "failed") or any(getattr(row, field) for row in summary.metrics)
     ]
-    for _, name, _ in shown:
-        table.add_column(name.replace(" ", "\n"), justify="right", no_wrap=True)
-    table.add_column("pass rate,\n95% interval", justify="right", no_wrap=True)
-    if mean:
-        table.add_column("mean", justify="right", no_wrap=True)
+    numbers = [name.replace(" ", "\n") for _, name, _ in shown]
+    for name in (*numbers, "pass rate,\n95% interval", *(["mean"] if mean else [])):
+        table.add_column(name, justify="right", no_wrap=True)
     for row in summary.metrics:
         cells = [_rate(row, between)]
         if mean:
             cells.append("-" if row.mean_score is None else f"{row.mean_score:.3f}")
-        table.add_row(
-            Text(visible(row.metric_name)),
-            *(_count(getattr(row, field), colour) for field, _, colour in shown),
-            *cells,
-        )
+        counts = ((getattr(row, field), colour) for field, _, colour in shown)
+        texts = (Text(f"{count:,}", style=colour if count else "") for count, colour in counts)
+        table.add_row(Text(visible(row.metric_name)), *texts, *cells)
     return table
-
-
-def _count(count: int, colour: str) -> Text:
-    return Text(f"{count:,}", style=colour if count else "")
 
 
 def _rate(row: MetricCounts, between: str) -> str:
     if row.rate is None:
         return "-"
-    low, high = row.rate.interval
-    return f"{row.rate.value:.1%}{between}({low:.0%} to {high:.0%})"
+    return f"{row.rate.value:.1%}{between}({row.rate.interval:.0%})"
 
 
 def _print_item(out: Console, head: str, text: str) -> None:
@@ -226,9 +226,8 @@ def crashed_line(summary: Summary) -> str:
     if not crashed.count:
         return ""
     if crashed.rate is not None:
-        low, high = crashed.rate.interval
         of_all = " of all cases" if summary.weighted else ""
-        share = f" ({crashed.rate.value:.1%}{of_all}, 95 % interval {low:.0%} to {high:.0%})"
+        share = f" ({crashed.rate.value:.1%}{of_all}, 95 % interval {crashed.rate.interval:.0%})"
     return (
         f"crashed: {crashed.count:,} of {counted(crashed.cases, 'case')}{share};"
         " the agent's run failed, never ended or was cut off"

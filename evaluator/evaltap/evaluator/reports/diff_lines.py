@@ -95,7 +95,10 @@ def lines_of(steps: Sequence[Step]) -> tuple[DiffLine, ...]:
 def _line(step: Step) -> DiffLine:
     call = step.actual or step.expected
     name = call.name if call else ""
-    differing = tuple(map(_differing, step.differences))
+    differing = tuple(
+        Differing(one.path, one.expected or "", one.actual or "", _distance(one))
+        for one in step.differences
+    )
     touched = {found[0] for one in step.differences if (found := _FIRST_KEY.match(one.path))}
     sign, word = SIGNS[step.kind], WORDS[step.kind]
     if step.kind == "made" and call is not None and call.error:
@@ -127,15 +130,8 @@ def _arguments(text: str) -> tuple[Argument, ...]:
         found = None
     if not isinstance(found, dict):
         return (Argument("", text),)
-    return tuple(Argument(name, _json(value)) for name, value in found.items())
-
-
-def _json(value: object) -> str:
-    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
-
-
-def _differing(one: ArgumentDifference) -> Differing:
-    return Differing(one.path, one.expected or "", one.actual or "", _distance(one))
+    texts = {name: orjson.dumps(it, option=orjson.OPT_SORT_KEYS) for name, it in found.items()}
+    return tuple(Argument(name, text.decode()) for name, text in texts.items())
 
 
 def _distance(one: ArgumentDifference) -> str:

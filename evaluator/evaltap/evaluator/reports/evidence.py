@@ -1,7 +1,7 @@
 """Evidence for readers of a report: what happened in the turns of a case, and what was expected."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import orjson
 from msgspec.structs import replace
@@ -31,7 +31,6 @@ from evaltap.evaluator.scoring.criteria.calls.scores import shares
 from evaltap.schemas.formats.criteria import ValueCriterion
 from evaltap.schemas.formats.metric import (
     EvalMetric,
-    ToolTrajectoryCriterion,
     ToolTrajectoryStrategy,
 )
 from evaltap.schemas.text import counted
@@ -52,7 +51,10 @@ class Comparison:
         matched = next((part.tool_trajectory for part in criteria if part.tool_trajectory), None)
         self.attempts = "all"
         self.references: list[list[AnyCall]] = []
-        self.similarity = _similarity(matched) if matched else CallSimilarity()
+        self.similarity = CallSimilarity()
+        if matched is not None:  # approximates the criterion of tRPC-Agent-Go
+            by_tool = {name: _compared(rule) for name, rule in matched.tool_strategy.items()}
+            self.similarity = CallSimilarity(_compared(matched.default_strategy), by_tool)
         if given is not None:
             self.similarity = CallSimilarity(given.arguments, given.tool_arguments)
             self.attempts = given.attempts or "successful"
@@ -60,12 +62,6 @@ class Comparison:
                 [call.model_dump(by_alias=True) for call in reference.tools]
                 for reference in given.references
             ]
-
-
-def _similarity(criterion: ToolTrajectoryCriterion) -> CallSimilarity:
-    """Return the similarity that approximates a criterion of tRPC-Agent-Go."""
-    by_tool = {name: _compared(rule) for name, rule in criterion.tool_strategy.items()}
-    return CallSimilarity(_compared(criterion.default_strategy), by_tool)
 
 
 def _compared(strategy: ToolTrajectoryStrategy | None) -> ValueCriterion:
@@ -102,13 +98,10 @@ def _turn(
 ) -> TurnEvidence:
     telemetry = actual.data.get("telemetry") or {}
     calls = calls_of(actual)
-    gaps = gaps_of(actual.data)
     wanted = [expected, *map(Turn, expected.data.get("references") or ())] if written else []
     references = [calls_of(one) for one in wanted if not one.lacks("tools")]
     references += comparison.references
-    every = _steps(references, calls, comparison, limits)
-    steps, omitted = _shown(every, limits.calls)
-    error = telemetry.get("error") or {}
+    steps, omitted = _shown(_steps(references, calls, comparison, limits), limits.calls)
     return TurnEvidence(
         actual.invocation_id,
         _optional(actual.user_text, limits.text),
@@ -116,8 +109,8 @@ def _turn(
         _optional(expected.final_text, limits.text) if written else None,
         steps,
         bool(references),
-        tuple(gaps),
-        ": ".join(filter(None, (error.get("type"), error.get("message")))),
+        tuple(gaps_of(actual.data)),
+        error_text(telemetry.get("error") or {}),
         tuple(telemetry.get("models") or ()),
         cost_of(telemetry),
         telemetry.get("latencyMs"),
@@ -165,16 +158,11 @@ def _steps(
         for reference in references
     ]
     similarity = comparison.similarity
-    expected, made = (
-        max(
-            candidates,
-            key=lambda one: (
-                shares(CallPairs(one[0], one[1], similarity), ordered=False).f1.score or 0.0
-            ),
-        )
-        if len(candidates) > 1
-        else candidates[0]
-    )
+
+    def likeness(pair: tuple[Sequence[AnyCall], Sequence[AnyCall]]) -> float:
+        return shares(CallPairs(*pair, similarity), ordered=False).f1.score or 0.0
+
+    expected, made = max(candidates, key=likeness) if len(candidates) > 1 else candidates[0]
     counted = {id(call) for call in made}
     places = [place for place, call in enumerate(calls) if id(call) in counted]
     steps: list[Step] = []
@@ -183,7 +171,20 @@ def _steps(
         if row.actual is not None:
             steps += _made("left_out", calls[done : places[row.actual]], done, limits)
             done = places[row.actual] + 1
-        steps.append(_step(row, expected, made, places, limits))
+        changes, text = row.changes, limits.text
+        step = Step(
+            row.kind,
+            None if row.expected is None else _call(expected[row.expected], text),
+            None if row.actual is None else _call(made[row.actual], text),
+            tuple(cut(str(one), text) for one in changes),
+            tuple(
+                ArgumentDifference(one.path, _value(one.expected, text), _value(one.actual, text))
+                for one in changes
+            ),
+            None if row.expected is None else row.expected + 1,
+            None if row.actual is None else places[row.actual] + 1,
+        )
+        steps.append(step)
     return (*steps, *_made("left_out", calls[done:], done, limits))
 
 
@@ -214,13 +215,10 @@ def _same(expected: Sequence[AnyCall], one: int, other: int) -> DiffRow:
 
 def _equal(expected: Sequence[AnyCall], made: Sequence[AnyCall]) -> int:
     """Return the number of first calls that are equal on both sides."""
-    pairs = enumerate(zip(expected, made, strict=False))
-    differs = (
-        place
-        for place, (one, other) in pairs
-        if any(one.get(name) != other.get(name) for name in ("name", "arguments"))
-    )
-    return next(differs, min(len(expected), len(made)))
+    for place, (one, other) in enumerate(zip(expected, made, strict=False)):
+        if any(one.get(name) != other.get(name) for name in ("name", "arguments")):
+            return place
+    return min(len(expected), len(made))
 
 
 def _made(kind: StepKind, calls: Sequence[AnyCall], before: int, limits: Limits) -> list[Step]:
@@ -229,29 +227,6 @@ def _made(kind: StepKind, calls: Sequence[AnyCall], before: int, limits: Limits)
         Step(kind, None, _call(call, limits.text), actual_place=place)
         for place, call in enumerate(calls, before + 1)
     ]
-
-
-def _step(
-    row: DiffRow,
-    expected: Sequence[AnyCall],
-    made: Sequence[AnyCall],
-    places: Sequence[int],
-    limits: Limits,
-) -> Step:
-    return Step(
-        row.kind,
-        None if row.expected is None else _call(expected[row.expected], limits.text),
-        None if row.actual is None else _call(made[row.actual], limits.text),
-        tuple(cut(str(change), limits.text) for change in row.changes),
-        tuple(
-            ArgumentDifference(
-                one.path, _value(one.expected, limits.text), _value(one.actual, limits.text)
-            )
-            for one in row.changes
-        ),
-        None if row.expected is None else row.expected + 1,
-        None if row.actual is None else places[row.actual] + 1,
-    )
 
 
 def _value(value: object, limit: int) -> str | None:
@@ -264,15 +239,19 @@ def _call(call: AnyCall, limit: int) -> Call:
     error = call.get("error") or {}
     if not isinstance(error, Mapping):
         error = {"message": str(error)}
-    message = ": ".join(str(error[key]) for key in ("type", "message") if error.get(key))
     return Call(
         str(call.get("name") or "(no name)"),
         _json(call.get("arguments"), limit),
         _json(call.get("result"), limit),
-        cut(message or ("failed" if error else ""), limit),
+        cut(error_text(error) or ("failed" if error else ""), limit),
         str(call.get("agent") or ""),
         call.get("durationMs"),
     )
+
+
+def error_text(error: Mapping[str, Any]) -> str:
+    """Return the type and the message of a recorded error, as far as they were recorded."""
+    return ": ".join(str(error[key]) for key in ("type", "message") if error.get(key))
 
 
 def _json(value: object, limit: int) -> str:

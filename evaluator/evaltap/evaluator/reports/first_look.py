@@ -18,16 +18,8 @@ METRICS: Final[Sequence[CaseData]] = (
         "threshold": 1,
         "criterion": {"trajectory": {"repeats": 3, "maxPeriod": 4}},
     },
-    {
-        "metricName": "trajectory_redundancy",
-        "threshold": 0.8,
-        "criterion": {"trajectory": {}},
-    },
-    {
-        "metricName": "trajectory_error_recovery",
-        "threshold": 0.5,
-        "criterion": {"trajectory": {}},
-    },
+    {"metricName": "trajectory_redundancy", "threshold": 0.8, "criterion": {"trajectory": {}}},
+    {"metricName": "trajectory_error_recovery", "threshold": 0.5, "criterion": {"trajectory": {}}},
 )
 """What can be said of any turn, without a reference or a judge."""
 
@@ -96,41 +88,29 @@ class FirstLook:
 
 def first_look(store: StoreReader) -> FirstLook:
     """Return what the landed and scored turns of a store show."""
-    (counts,) = store.rows(_COUNTS)
-    sessions, turns, calls, failed, unfinished, unknown, lost, looping = counts
-    ((cost, cost_known, tokens, tokens_known),) = store.rows(_AMOUNTS)
+    (figures,) = store.records(_FIGURES)
     return FirstLook(
-        sessions,
-        turns,
-        calls,
-        failed,
-        unfinished,
-        unknown,
-        lost,
-        looping,
-        [ToolUse(*row) for row in store.rows(_BY_TOOL)],
-        [TurnValue(*row) for row in store.rows(_EXTREME.format(amount="latency_ms"))],
-        [TurnValue(*row) for row in store.rows(_EXTREME.format(amount="cost_usd"))],
-        cost,
-        cost_known,
-        tokens,
-        tokens_known,
-        summarise(store, worst=_WORST).worst,
-        [(what, lack, total) for what, lack, total in store.rows(_MISSING) if lack],
+        **figures,
+        tools=[ToolUse(*row) for row in store.rows(_BY_TOOL)],
+        slowest=[TurnValue(*row) for row in store.rows(_EXTREME.format(amount="latency_ms"))],
+        costliest=[TurnValue(*row) for row in store.rows(_EXTREME.format(amount="cost_usd"))],
+        worst=summarise(store, worst=_WORST).worst,
+        missing=[(what, lack, total) for what, lack, total in store.rows(_MISSING) if lack],
     )
 
 
-_COUNTS = """
-SELECT (SELECT count(*) FROM latest_cases), count(*), (SELECT count(*) FROM latest_tool_calls),
-       count(*) FILTER (status = 'error'), count(*) FILTER (status = 'incomplete'),
-       count(*) FILTER (status IS NULL), (SELECT count(*) FROM dead_letters),
+_FIGURES = """
+SELECT (SELECT count(*) FROM latest_cases) AS sessions, count(*) AS turns,
+       (SELECT count(*) FROM latest_tool_calls) AS calls,
+       count(*) FILTER (status = 'error') AS failed,
+       count(*) FILTER (status = 'incomplete') AS unfinished,
+       count(*) FILTER (status IS NULL) AS status_unknown,
+       (SELECT count(*) FROM dead_letters) AS dead_letters,
        (SELECT count(*) FROM latest_turn_scores
-        WHERE metric_name = 'trajectory_no_loop' AND score < 1)
-FROM latest_turns
-"""
-_AMOUNTS = """
-SELECT sum(cost_usd), count(cost_usd), sum(input_tokens + output_tokens)::BIGINT,
-       count(input_tokens + output_tokens)
+        WHERE metric_name = 'trajectory_no_loop' AND score < 1) AS looping,
+       sum(cost_usd) AS cost_usd, count(cost_usd) AS cost_known,
+       sum(input_tokens + output_tokens)::BIGINT AS tokens,
+       count(input_tokens + output_tokens) AS tokens_known
 FROM latest_turns
 """
 _BY_TOOL = (
@@ -188,8 +168,7 @@ def look_lines(look: FirstLook) -> Iterator[str]:
     yield from _extremes("slowest", look.slowest, _seconds)
     yield from _extremes("costliest", look.costliest, _dollars)
     if look.cost_usd is not None:
-        unknown = _unknown(look.turns - look.cost_known)
-        yield f"total cost   {_dollars(look.cost_usd)}{unknown}"
+        yield f"total cost   {_dollars(look.cost_usd)}{_unknown(look.turns - look.cost_known)}"
     if look.tokens is not None:
         yield f"tokens       {look.tokens:,}{_unknown(look.turns - look.tokens_known)}"
     if look.worst:

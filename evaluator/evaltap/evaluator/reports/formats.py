@@ -53,5 +53,4 @@ def render(report: "Report", name: str) -> str:
 
 def write_report(report: "Report", path: Path, name: str | None = None) -> None:
     """Write the report to a file; raise InputError with the reason if that fails."""
-    text = render(report, format_of(path, name))
-    write_bytes(path, text.encode("utf-8", "replace"))
+    write_bytes(path, render(report, format_of(path, name)).encode("utf-8", "replace"))

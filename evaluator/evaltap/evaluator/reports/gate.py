@@ -3,17 +3,13 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
 from evaltap.evaluator.cases.identity import case_identity
-from evaltap.evaluator.reports.compare.gating import (
-    GatedCase,
-    pass_rate,
-)
+from evaltap.evaluator.reports.compare.gating import GatedCase, pass_rate
 from evaltap.evaluator.reports.compare.model import Comparison, comparison_data
-from evaltap.evaluator.reports.console import console, shorten
+from evaltap.evaluator.reports.console import console, plain_table, shorten
 from evaltap.evaluator.scoring.gates.gate import Gate, GateResult, threshold_text
 from evaltap.schemas.text import counted
 
@@ -43,9 +39,7 @@ def print_gate(gate: Gate, gated: Sequence[GatedCase]) -> None:
 
 
 def _table(gate: Gate, results: Sequence[GateResult], title: str) -> Table:
-    table = Table(
-        title=title, title_justify="left", box=box.SIMPLE, pad_edge=False, padding=(0, 2, 0, 0)
-    )
+    table = plain_table(2, title)
     table.add_column("dimension")
     crashed = any(one.status == "crashed" for result in results for one in result.dimensions)
     counted = ("passed", "failed", "crashed") if crashed else ("passed", "failed")
@@ -60,9 +54,8 @@ def _table(gate: Gate, results: Sequence[GateResult], title: str) -> Table:
         unchecked = len(found) - sum(counts)
         shown = [f"{count:,}" for count in (*counts, unchecked)]
         if threshold is None:
-            needed, shown[:2] = "informs", ["-", "-"]
-        else:
-            needed = threshold_text(threshold)
+            shown[:2] = ["-", "-"]
+        needed = "informs" if threshold is None else threshold_text(threshold)
         table.add_row(Text(name), needed, *shown, mean)
     return table
 
@@ -99,7 +92,7 @@ def gate_exit(
             low, high = rate.interval
             codes.append(1 if high < min_pass_rate else 0 if low >= min_pass_rate else 3)
             messages.append(
-                f"{rate.value:.1%} pass (95 %: {low:.1%} to {high:.1%}), required {min_pass_rate:.1%}"
+                f"{rate.value:.1%} pass (95 %: {rate.interval:.1%}), required {min_pass_rate:.1%}"
             )
     elif fail_on in (None, "failed"):
         statuses = {one.result.status for one in gated}

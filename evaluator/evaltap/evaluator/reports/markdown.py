@@ -112,7 +112,7 @@ def _metric_row(row: MetricCounts, *, crashed: bool) -> tuple[str, ...]:
         escape(row.metric_name),
         *(f"{count:,}" for count in counts),
         "" if rate is None else f"{rate.value:.1%}",
-        "" if rate is None else f"{rate.interval.low:.0%} to {rate.interval.high:.0%}",
+        "" if rate is None else f"{rate.interval:.0%}",
         "" if row.mean_score is None else f"{row.mean_score:.3f}",
     )
 
@@ -127,8 +127,7 @@ def _use(name: str, use: Usage) -> list[str]:
         parts.append(
             f"latency {_ms(use.latency_p50_ms)} (median), {_ms(use.latency_p95_ms)} (95th percentile)"
         )
-    noun = "turn" if name == "agent" else "call"
-    about = counted(use.count, noun)
+    about = counted(use.count, "turn" if name == "agent" else "call")
     if use.estimated_turns is not None:
         about = f"all traffic ({use.estimated_turns:,.0f} turns, {use.count:,} of them recorded)"
     return [f"**{name}**, {about}: {'; '.join(parts)}."] if parts else []
@@ -174,11 +173,12 @@ def _case(case: CaseReport) -> str:
     cells = [cell for cell in case.cells if cell.status != "passed"]
     names = ", ".join(f"{_SIGNS[cell.status]} {escape(cell.metric_name)}" for cell in cells)
     opening = f" · {escape(case.opening, _OPENING)}" if case.opening else ""
+    differences = difference_lines(case.evidence)
     lines = [
         f"<details><summary>{escape(case.eval_set_id)}/{escape(case.eval_id)}: {names}{opening}</summary>",
         "",
         *(f"- {_cell(cell)}" for cell in cells),
-        *_fenced(case),
+        *(["", *diff_block(differences), ""] if differences else []),
         "</details>",
         "",
     ]
@@ -188,11 +188,6 @@ def _case(case: CaseReport) -> str:
 def _cell(cell: Cell) -> str:
     score = "" if cell.score is None else f" {cell.score:.4g} of {cell.threshold:g}"
     return f"**{escape(cell.metric_name)}** {cell.status.replace('_', ' ')}{score}: {escape(cell.reason)}"
-
-
-def _fenced(case: CaseReport) -> list[str]:
-    lines = difference_lines(case.evidence)
-    return ["", *diff_block(lines), ""] if lines else []
 
 
 def diff_block(lines: Sequence[str]) -> list[str]:

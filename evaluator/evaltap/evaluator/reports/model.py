@@ -6,9 +6,9 @@ Texts are stored as recorded, truncated to `Limits`; each format makes them safe
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
-from itertools import chain
 from typing import Any, Final, Literal, TypeVar, cast
 
+from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.reports.summary import Summary, exit_code
 from evaltap.evaluator.scoring.criteria.calls.diff import DiffKind
 
@@ -231,6 +231,11 @@ class CaseReport:
     gate: GateVerdict | None = None
     """The verdict of the gate whose dimensions are the cells."""
 
+    @property
+    def key(self) -> CaseKey:
+        """The key of the case in the store."""
+        return self.app_name, self.eval_set_id, self.eval_id
+
 
 @dataclass(frozen=True, slots=True)
 class MetricReport:
@@ -320,19 +325,14 @@ _LEAST_SHARED, _MOST_SHARED = 4, 80
 def reason_groups(cases: Sequence[CaseReport]) -> tuple[ReasonGroup, ...]:
     """Return the reasons of all cells that did not pass, the most frequent first."""
     found: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
-    cells = chain.from_iterable(((case, cell) for cell in case.cells) for case in cases)
-    for case, cell in cells:
-        if cell.status != "passed":
-            found.setdefault(group_key(cell), []).append((case.eval_id, deciding_reason(cell)))
-    groups = [
-        ReasonGroup(
-            *key,
-            len(members),
-            tuple(eval_id for eval_id, _ in members[:_EXAMPLES]),
-            members[0][1],
-        )
-        for key, members in found.items()
-    ]
+    for case in cases:
+        for cell in case.cells:
+            if cell.status != "passed":
+                found.setdefault(group_key(cell), []).append((case.eval_id, deciding_reason(cell)))
+    groups = []
+    for key, members in found.items():
+        ids = tuple(eval_id for eval_id, _ in members[:_EXAMPLES])
+        groups.append(ReasonGroup(*key, len(members), ids, members[0][1]))
     return tuple(sorted(groups, key=lambda group: -group.cases))
 
 
@@ -353,7 +353,7 @@ def deciding_reason(cell: Cell) -> str:
 def pattern(reason: str) -> str:
     """Return a reason on one line, with quoted texts and numbers replaced by placeholders."""
     line = " ".join(reason[: 4 * _PATTERN_LENGTH].split())
-    general = _VARIABLE.sub(_general, line)
+    general = _VARIABLE.sub(lambda found: "'…'" if found[0][0] in "'\"" else "N", line)
     if len(general) > _PATTERN_LENGTH:
         general = general[:_PATTERN_LENGTH] + "…"
     return general or "no reason given"
@@ -371,10 +371,6 @@ def shared_words(reasons: Iterable[str]) -> str:
     fitting = [piece for piece in shared or () if '"' not in piece]
     longest = max(sorted(fitting), key=len, default="")[:_MOST_SHARED].strip()
     return longest if len(longest) >= _LEAST_SHARED else ""
-
-
-def _general(found: re.Match[str]) -> str:
-    return "'…'" if found[0][0] in "'\"" else "N"
 
 
 T = TypeVar("T")

@@ -4,14 +4,13 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Final
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from evaltap.evaluator.analysis.estimates.rates import SliceRate
 from evaltap.evaluator.analysis.stats.estimate import Estimate
 from evaltap.evaluator.reports.cases import NARROW
+from evaltap.evaluator.reports.console import plain_table
 from evaltap.evaluator.reports.safe_text import visible
 
 DIGEST_WIDTH: Final = 8
@@ -24,14 +23,12 @@ def print_rates(rates: Sequence[SliceRate], by: Sequence[str], out: Console) -> 
     names = _names(rates)
     named = list(dict.fromkeys(names))
     flags = [*chain.from_iterable(rate.flags for rate in rates)]
-    table = Table(
-        title=Text(_about(rates, named)),
-        title_justify="left",
-        box=box.SIMPLE,
-        show_edge=False,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-    )
+    about = "of all turns"
+    known = [rate.estimate for rate in rates if rate.estimate]
+    if any(abs(one.estimated_turns - one.rate.n) > 0.5 for one in known):
+        about = "of all traffic (weighted; turns and sessions as recorded)"
+    title = f"{named[0]}, {about}" if len(named) == 1 else about
+    table = plain_table(1, Text(title), edge=False)
     for name in by:
         table.add_column(name, overflow="fold")
     if len(named) > 1:
@@ -57,13 +54,8 @@ def print_rates(rates: Sequence[SliceRate], by: Sequence[str], out: Console) -> 
 def _figures(found: Estimate | None) -> tuple[str, str, str, str]:
     if found is None:
         return "-", "", "0", "0"
-    low, high = found.rate.interval
-    return (
-        f"{found.rate.value:.1%}",
-        f"{low:.1%} to {high:.1%}",
-        f"{found.rate.n:,}",
-        f"{found.sessions:,}",
-    )
+    rate = found.rate
+    return f"{rate.value:.1%}", f"{rate.interval:.1%}", f"{rate.n:,}", f"{found.sessions:,}"
 
 
 def _names(rates: Sequence[SliceRate]) -> list[str]:
@@ -83,14 +75,6 @@ def _named(rate: SliceRate) -> str:
         return rate.signal
     signal = "" if rate.signal == "pass_rate" else f"{rate.signal} "
     return signal + _shown(rate.metric)
-
-
-def _about(rates: Sequence[SliceRate], named: Sequence[str]) -> str:
-    found = [rate.estimate for rate in rates if rate.estimate]
-    about = "of all turns"
-    if any(abs(one.estimated_turns - one.rate.n) > 0.5 for one in found):
-        about = "of all traffic (weighted; turns and sessions as recorded)"
-    return f"{named[0]}, {about}" if len(named) == 1 else about
 
 
 def _shown(text: str | None) -> str:

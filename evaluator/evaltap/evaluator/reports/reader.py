@@ -1,5 +1,6 @@
 """Read a report from the store: scores in bulk, evidence only for the cases shown in full."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -73,68 +74,47 @@ def read_report(
     as given for scoring.  Raises InputError for an unknown run.
     """
     limits = limits or Limits()
-    source = _source(store, run_id)
     with (
         _scores(store, run_id, digests) as scores,
         store.scratch(_BY_SEVERITY.format(scores=scores)) as every,
-        store.scratch(f"FROM {every} ORDER BY ALL LIMIT {limits.listed}") as listed,
-        store.scratch(f"FROM {every} ORDER BY ALL LIMIT {limits.cases}") as shown,
+        store.scratch(f"FROM {every} ORDER BY ALL LIMIT {limits.listed}") as worst,
+        store.scratch(f"FROM {every} ORDER BY ALL LIMIT {limits.cases}") as first,
     ):
-        summary = summarise(store, run_id=run_id, metrics=digests, scores=scores)
-        counts = {
-            SEVERITY[place]: number
-            for place, number in store.rows(f"SELECT severity, count(*) FROM {every} GROUP BY ALL")
-        }
-        return _report(
-            ReportedScores(store, scores, listed),
-            ReportedScores(store, scores, shown),
-            Report(
-                source,
-                datetime.now(UTC).isoformat(timespec="seconds"),
-                summary,
-                case_counts={name: counts.get(name, 0) for name in SEVERITY},
-            ),
-            case_files,
-            references,
-            limits,
+        by_severity: dict[int, int] = dict(
+            store.rows(f"SELECT severity, count(*) FROM {every} GROUP BY ALL")
         )
-
-
-def _report(
-    listed: ReportedScores,
-    shown: ReportedScores,
-    report: Report,
-    case_files: Sequence[Path],
-    references: References | None,
-    limits: Limits,
-) -> Report:
-    """Return the report with the `listed` cases, and those `shown` in full."""
-    cases = with_verdicts(listed, scored_cases(listed, limits))
-    judged = dict(judged_cases(listed))
-    files = FileCases(
-        case_files,
-        wanted={_key(case) for case in cases[: limits.cases]},
-        scored=_keys(listed) if case_files or judged else (),
-        judged=judged.items(),
-    )
-    calls = JudgeCalls(shown, limits)
-    detailed = with_details(shown, cases[: limits.cases], calls, limits)
-    detailed = _with_evidence(
-        detailed, expected_data(shown, references), files, _comparison(listed), limits
-    )
-    words = {**files.words, **landed_words(listed)}
-    uses = [*landed_uses(listed), *files.uses]
-    cases = list(_with_usage([*detailed, *cases[limits.cases :]], uses, words))
-    used = _usage(listed, files)
-    return replace(
-        report,
-        metrics=_metric_reports(listed),
-        cases=tuple(cases),
-        reasons=reason_groups(cases),
-        agent=traffic_usage(listed, used) if report.summary.weighted else used,
-        judge=calls.usage,
-        notes=(*_notes(report, cases, limits, files), *summary_notes(report.summary)),
-    )
+        report = Report(
+            _source(store, run_id),
+            datetime.now(UTC).isoformat(timespec="seconds"),
+            summarise(store, run_id=run_id, metrics=digests, scores=scores),
+            case_counts={name: by_severity.get(place, 0) for place, name in enumerate(SEVERITY)},
+        )
+        listed, shown = (ReportedScores(store, scores, cases) for cases in (worst, first))
+        cases = with_verdicts(listed, scored_cases(listed, limits))
+        judged = dict(judged_cases(listed))
+        files = FileCases(
+            case_files,
+            wanted={case.key for case in cases[: limits.cases]},
+            scored=_keys(listed) if case_files or judged else (),
+            judged=judged.items(),
+        )
+        calls = JudgeCalls(shown, limits)
+        detailed = with_details(shown, cases[: limits.cases], calls, limits)
+        landed = expected_data(shown, references)
+        detailed = _with_evidence(detailed, landed, files, _comparison(listed), limits)
+        words = {**files.words, **landed_words(listed)}
+        uses = [*landed_uses(listed), *files.uses]
+        cases = list(_with_usage([*detailed, *cases[limits.cases :]], uses, words))
+        used = _usage(listed, files)
+        return replace(
+            report,
+            metrics=_metric_reports(listed),
+            cases=tuple(cases),
+            reasons=reason_groups(cases),
+            agent=traffic_usage(listed, used) if report.summary.weighted else used,
+            judge=calls.usage,
+            notes=(*_notes(report, cases, limits, files), *summary_notes(report.summary)),
+        )
 
 
 def read_uses(
@@ -160,7 +140,7 @@ def read_differences(
     references: References | None = None,
 ) -> list[Difference]:
     """Return the openings of the worst cases of a summary, and the calls that differ."""
-    keys = {(row.app_name, row.eval_set_id, row.eval_id): row.name for row in summary.worst}
+    keys = {row.key: row.name for row in summary.worst}
     with (
         these_cases(store, keys) as cases,
         _scores(store, summary.run_id, digests, within=cases) as scores,
@@ -197,11 +177,7 @@ def _source(store: StoreReader, run_id: str | None) -> Source:
 
 
 def _scores(
-    store: StoreReader,
-    run_id: str | None,
-    digests: Sequence[str],
-    *,
-    within: Scratch | None = None,
+    store: StoreReader, run_id: str | None, digests: Sequence[str], *, within: Scratch | None = None
 ) -> AbstractContextManager[Scratch]:
     """Return a table with the scores of all cases, or of some."""
     scope, parameters = score_scope(store, run_id, digests)
@@ -275,10 +251,9 @@ def _with_evidence(
     # The evidence is short, as long texts are cut; the cases may be large, so they are not kept.
     found = {key: evidence_of(data, comparison, limits) for key, data in landed}
     for case in cases:
-        key = _key(case)
-        if key not in found and key in files.cases:
-            found[key] = evidence_of(files.cases[key], comparison, limits)
-        evidence, note = found.get(key, ((), _NO_FILE))
+        if case.key not in found and case.key in files.cases:
+            found[case.key] = evidence_of(files.cases[case.key], comparison, limits)
+        evidence, note = found.get(case.key, ((), _NO_FILE))
         yield replace(case, evidence=evidence, evidence_note=note)
 
 
@@ -286,7 +261,6 @@ _NO_FILE: Final = "scored from a file that was not given to this report (`--case
 
 
 def _uses(scored: ReportedScores, files: FileCases) -> list[TurnUse]:
-    """Return the usage of each turn of the scored cases."""
     landed = landed_uses(scored)
     here = {use.key for use in landed}
     return [*landed, *(use for use in files.uses if use.key not in here)]
@@ -311,10 +285,10 @@ def _with_usage(
     for use in uses:
         by_case.setdefault(use.key, []).append(use)
     for case in cases:
-        turns = by_case.get(_key(case), [])
+        turns = by_case.get(case.key, [])
         costs = [use.cost_usd for use in turns if use.cost_usd is not None]
         latencies = [use.latency_ms for use in turns if use.latency_ms is not None]
-        opening, tools = words.get(_key(case), CaseWords())
+        opening, tools = words.get(case.key, CaseWords())
         yield replace(
             case, cost_usd=total(costs), latency_ms=total(latencies), opening=opening, tools=tools
         )
@@ -372,10 +346,6 @@ def _notes(
     return notes
 
 
-def _key(case: CaseReport) -> CaseKey:
-    return case.app_name, case.eval_set_id, case.eval_id
-
-
 def with_verdicts(scored: ReportedScores, cases: Iterable[CaseReport]) -> list[CaseReport]:
     """Return the cases of some scores with the verdicts of gates, worst first.
 
@@ -396,7 +366,7 @@ def judged_cases(scored: ReportedScores) -> Iterator[tuple[CaseKey, CaseData]]:
 
 
 def _judged(case: CaseReport, verdicts: Mapping[CaseKey, GateVerdict]) -> CaseReport:
-    verdict = verdicts.get(_key(case))
+    verdict = verdicts.get(case.key)
     if verdict is None:
         return case
     status = case.status
@@ -428,17 +398,16 @@ GROUP BY ALL
 """
 """The status of each case, as `case_status` and `_judged` find it; the first column sorts."""
 
-
 CellKey: TypeAlias = tuple[str, str, str, str]
 """The key of a case, and the name of a metric."""
-Row = TypeVar("Row")
+Explained = TypeVar("Explained", Cell, TurnCell)
 
 
 class JudgeCalls:
     """The judges' answers for the scores of a report: in full for the chosen cases, totals for all."""
 
     def __init__(self, scored: ReportedScores, limits: Limits) -> None:
-        self.by_cell: dict[CellKey, list[JudgeCall]] = {}
+        self.by_cell: defaultdict[CellKey, list[JudgeCall]] = defaultdict(list)
         calls = sql(__name__, "report_judge_calls")
         chosen = f"FROM ({calls}) SEMI JOIN {{cases}} USING (app_name, eval_set_id, eval_id)"
         for row in scored.rows(f"{chosen} ORDER BY ALL"):
@@ -446,7 +415,7 @@ class JudgeCalls:
             judge, model, status = about
             reason = cut(reason, limits.text)
             call = JudgeCall(invocation, sample + 1, judge, model, status, reason, *row[10:])
-            self.by_cell.setdefault((app, eval_set, eval_id, metric_name), []).append(call)
+            self.by_cell[app, eval_set, eval_id, metric_name].append(call)
         # Otherwise, the judge was not called.
         asked = f"FROM ({calls}) WHERE status <> 'not_evaluated' OR sample_index < 0"
         used = usage_in(scored, asked)
@@ -458,46 +427,36 @@ def with_details(
     scored: ReportedScores, cases: Iterable[CaseReport], calls: JudgeCalls, limits: Limits
 ) -> Iterable[CaseReport]:
     """Yield the cases with the details of their cells."""
-    turns: dict[CellKey, list[TurnCell]] = {}
+    turns: defaultdict[CellKey, list[TurnCell]] = defaultdict(list)
+    votes: defaultdict[CellKey, list[VoteCell]] = defaultdict(list)
+    verdicts: defaultdict[CellKey, list[RubricReason]] = defaultdict(list)
     for row in scored.rows(sql(__name__, "report_turn_scores")):
         app, eval_set, eval_id, metric_name, index, invocation, status, score, reason = row
         turn = TurnCell(index + 1, invocation, status, score, readable(reason))
-        turns.setdefault((app, eval_set, eval_id, metric_name), []).append(turn)
-    votes: dict[CellKey, list[VoteCell]] = {}
-    verdicts: dict[CellKey, list[RubricReason]] = {}
+        turns[app, eval_set, eval_id, metric_name].append(turn)
     for row in scored.rows(sql(__name__, "report_votes")):
         app, eval_set, eval_id, metric_name, invocation, sample, rubric, score, *texts = row[:10]
+        at = app, eval_set, eval_id, metric_name
         reason, evidence = (cut(text, limits.text) for text in texts)
         vote = VoteCell(invocation, sample + 1, rubric, score, reason, evidence, *row[10:])
-        at = app, eval_set, eval_id, metric_name
-        votes.setdefault(at, []).append(vote)
-        verdicts.setdefault(at, []).append(
-            RubricReason((invocation, sample), rubric, score, texts[0])
-        )
+        votes[at].append(vote)
+        verdicts[at].append(RubricReason((invocation, sample), rubric, score, texts[0]))
+
+    def explained(one: Explained, at: CellKey) -> Explained:
+        return replace(one, reason=cut(with_rubrics(one.reason, verdicts[at]), limits.text))
+
     for case in cases:
         cells = []
         for cell in case.cells:
-            at = case.app_name, case.eval_set_id, case.eval_id, cell.metric_name
-            cells.append(
-                replace(
-                    cell,
-                    reason=cut(with_rubrics(cell.reason, _at(verdicts, at)), limits.text),
-                    turns=tuple(
-                        replace(
-                            one,
-                            reason=cut(with_rubrics(one.reason, _at(verdicts, at)), limits.text),
-                        )
-                        for one in _at(turns, at)[: limits.turn_scores]
-                    ),
-                    votes=_at(votes, at),
-                    calls=_at(calls.by_cell, at),
-                )
+            at = (*case.key, cell.metric_name)
+            found = replace(
+                explained(cell, at),
+                turns=tuple(explained(one, at) for one in turns[at][: limits.turn_scores]),
+                votes=tuple(votes[at]),
+                calls=tuple(calls.by_cell[at]),
             )
+            cells.append(found)
         yield replace(case, cells=tuple(cells), detailed=True)
-
-
-def _at(rows: Mapping[CellKey, list[Row]], key: CellKey) -> tuple[Row, ...]:
-    return tuple(rows.get(key, ()))
 
 
 _LATEST: Final = """
@@ -531,21 +490,15 @@ def read_case(
     """
     app, eval_set, eval_id = key
     asked = {"app": app, "eval_set": eval_set, "eval_id": eval_id, "run": run_id}
-    with (
-        store.scratch(_LATEST, asked) as scores,
-        these_cases(store, [key]) as cases,
-    ):
+    with store.scratch(_LATEST, asked) as scores, these_cases(store, [key]) as cases:
         found = ReportedScores(store, scores, cases)
         scored = scored_cases(found, limits)
         one = scored[0] if scored else CaseReport(*key, 0, "not_evaluated", ())
-        calls = JudgeCalls(found, limits)
-        (one,) = with_details(found, [one], calls, limits)
+        (one,) = with_details(found, [one], JudgeCalls(found, limits), limits)
         data = dict(expected_data(found, references)).get(key)
         comparison = _comparison(found, metric)
     if data is None:
-        return replace(
-            one,
-            evidence_note="its turns are not in this file, because it was scored from a case file",
-        )
+        note = "its turns are not in this file, because it was scored from a case file"
+        return replace(one, evidence_note=note)
     evidence, note = evidence_of(data, comparison, limits)
     return replace(one, evidence=evidence, evidence_note=note)

@@ -6,18 +6,12 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from evaltap.evaluator.analysis.stats.estimate import mean_of_cases
-from evaltap.evaluator.analysis.stats.rate import (
-    Rate,
-    pass_at_k,
-    pass_hat_k,
-    pass_hat_k_unbiased,
-)
+from evaltap.evaluator.analysis.stats.rate import Rate, pass_at_k, pass_hat_k, pass_hat_k_unbiased
+from evaltap.evaluator.reports.console import plain_table
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.evaluator.reports.scope import score_scope
 from evaltap.evaluator.store.database import sql
@@ -76,7 +70,9 @@ def read_pass_k(store: StoreReader, ks: Sequence[int], run_id: str | None = None
             sets[version][whole] = sets[version].get(whole, True) and one["passed"]
     found = [
         _pass_k(metric, version, k, counts)
-        for (metric, version), counts in sorted(cases.items(), key=_order)
+        for (metric, version), counts in sorted(
+            cases.items(), key=lambda one: (one[0][0], one[0][1] or "")
+        )
         for k in ks
     ]
     for version, runs in sorted(sets.items(), key=lambda one: one[0] or ""):
@@ -86,11 +82,6 @@ def read_pass_k(store: StoreReader, ks: Sequence[int], run_id: str | None = None
         counts = [(len(passed), sum(passed)) for passed in of_sets.values()]
         found += [_pass_k(None, version, k, counts) for k in ks]
     return found
-
-
-def _order(one: tuple[tuple[str, str | None], object]) -> tuple[str, str]:
-    (metric, version), _ = one
-    return metric, version or ""
 
 
 def _pass_k(
@@ -113,25 +104,21 @@ def _pass_k(
 def print_pass_k(rows: Sequence[PassK], out: Console) -> None:
     """Print the table; rows without enough runs state how many are needed."""
     title = "k trials: at least one passes (pass@k), all pass (pass^k: unbiased, and (c/n)^k)"
-    table = Table(box=box.SIMPLE, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table = plain_table(2, edge=False)
     table.add_column("metric", no_wrap=True)
     table.add_column("version", overflow="fold")
     for name in ("k", "cases", "pass@k", "pass^k", "(c/n)^k"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
-        known = row.pass_hat_plain is not None
-        figures = (
-            row.pass_at and row.pass_at.value,
-            row.pass_hat and row.pass_hat.value,
-            row.pass_hat_plain,
-        )
+        rates = (row.pass_at, row.pass_hat)
+        figures = (*(one and one.value for one in rates), row.pass_hat_plain)
         cells = ["-" if one is None else f"{one:.1%}" for one in figures]
         table.add_row(
             Text(visible(row.metric_name or "whole set")),
             Text(visible(row.version or "-")),
             str(row.k),
             f"{row.cases:,}",
-            *(cells if known else (f"needs {row.k} runs", "", "")),
+            *((f"needs {row.k} runs", "", "") if row.pass_hat_plain is None else cells),
         )
     out.print(Text(title), soft_wrap=True)
     out.print(table, crop=False)
@@ -140,11 +127,6 @@ def print_pass_k(rows: Sequence[PassK], out: Console) -> None:
         out.print(Text("95 % intervals, over cases: pass@k, pass^k"))
     for row, pass_at in named:
         name = " ".join(filter(None, (row.metric_name, row.version)))
-        ends = f"{_interval(pass_at)}, {_interval(row.pass_hat)}"
+        hat = row.pass_hat
+        ends = f"{pass_at.interval:.0%}, {f'{hat.interval:.0%}' if hat else '-'}"
         out.print(Text(f"  {visible(name)}, k {row.k}: {ends}"), soft_wrap=True)
-
-
-def _interval(rate: Rate | None) -> str:
-    if rate is None:
-        return "-"
-    return f"{rate.interval.low:.0%} to {rate.interval.high:.0%}"

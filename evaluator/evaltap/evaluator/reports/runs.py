@@ -4,47 +4,33 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Literal
 
-from rich import box
-from rich.table import Table
 from rich.text import Text
 
-from evaltap.evaluator.reports.console import console
+from evaltap.evaluator.reports.console import console, plain_table
 from evaltap.evaluator.store.queries import Record
 from evaltap.schemas.text import utc_text
 
 _ALWAYS = ("cases", "passed", "failed")
-
-
 _WIDE = 110
-
-
 _LEAST_SOURCE = 6
-
-
 _COUNTS = ("cases", "passed", "failed", "crashed", "not_evaluated", "errors")
 
 
 def run_data(row: Record) -> Record:
     """Return a run for JSON, with times in the same format as in other commands."""
-    times = {name: row[name] for name in ("started_at", "ended_at", "last_scored_at") if row[name]}
-    written = {
-        name: utc_text(datetime.fromisoformat(text), "milliseconds") for name, text in times.items()
+    return row | {
+        name: utc_text(datetime.fromisoformat(row[name]), "milliseconds")
+        for name in ("started_at", "ended_at", "last_scored_at")
+        if row[name]
     }
-    return row | written
 
 
 def print_runs(rows: list[Record]) -> None:
     """Print a line for each run; a narrow terminal shortens times and sources, never ids."""
     out = console()
     narrow = out.width < _WIDE
-    table = Table(
-        title="scoring runs (counts are scores: one for each case and metric, for a gate each case and"
-        " dimension)",
-        title_justify="left",
-        box=box.SIMPLE,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-    )
+    counted = "counts are scores: one for each case and metric, for a gate each case and dimension"
+    table = plain_table(1, f"scoring runs ({counted})")
     counts = [name for name in _COUNTS if name in _ALWAYS or any(row[name] for row in rows)]
     lines = [_cells(row, counts, narrow) for row in rows]
     widths = {
@@ -92,9 +78,6 @@ def _cells(row: Record, counts: Sequence[str], narrow: bool) -> dict[str, str]:
             state = f"stopped, last score {last[:19]}"
         cells["ended"] = ended[:19] if ended else state
     cells |= {name.replace("_", " "): f"{row.get(name, 0):,}" for name in counts}
-    if gate := row.get("gate"):
-        passed = f"{gate['passed']:,} of {gate['results']:,}"
-        cells["gate"] = passed if narrow else f"{passed} passed"
-    else:
-        cells["gate"] = ""
-    return cells
+    gate = row.get("gate")
+    passed = f"{gate['passed']:,} of {gate['results']:,}" if gate else ""
+    return cells | {"gate": passed if narrow or not gate else f"{passed} passed"}

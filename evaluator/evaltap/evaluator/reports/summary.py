@@ -8,6 +8,7 @@ from evaltap.evaluator.analysis.estimates.rates import SliceRate
 from evaltap.evaluator.analysis.filters.listing import repeated_ids
 from evaltap.evaluator.analysis.stats.estimate import estimate_items, rate_of_trials
 from evaltap.evaluator.analysis.stats.rate import Rate
+from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.reports.exit_status import (
     BELOW_THE_BAR,
     INCOMPLETE,
@@ -18,12 +19,7 @@ from evaltap.evaluator.reports.exit_status import (
 from evaltap.evaluator.reports.scope import score_scope
 from evaltap.evaluator.reports.traffic import read_traffic
 from evaltap.evaluator.reports.wording import RubricReason, readable, with_rubrics
-from evaltap.evaluator.store.queries import (
-    Row,
-    Rows,
-    Scratch,
-    StoreReader,
-)
+from evaltap.evaluator.store.queries import Row, Rows, Scratch, StoreReader
 from evaltap.schemas.text import counted
 
 WORST_CASES = 10
@@ -165,6 +161,11 @@ class CaseRow:
     app_name: str = ""
     name: str = ""
     """The name for `evaltap show`: the eval id, preceded by its eval set if several cases have that id."""
+
+    @property
+    def key(self) -> CaseKey:
+        """The key of the case in the store."""
+        return self.app_name, self.eval_set_id, self.eval_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,11 +319,8 @@ def _summarise(
         gate=GateCounts(gated, *verdicts) if gated else None,
     )
     summary = _with_turns(summary, store, metrics, of_several=most_turns > 1)
-    notes = [
-        *_repeats(cases, sum(row[-1] for row in crashes)),
-        *_mixed(read(_VERSIONS.format(scope=scope))),
-        *_mostly_crashed(summary.metrics),
-    ]
+    versions = read(_VERSIONS.format(scope=scope))
+    notes = _notes(cases, sum(row[-1] for row in crashes), versions, summary.metrics)
     return replace(summary, notes=(*notes, *summary.notes))
 
 
@@ -346,8 +344,19 @@ SELECT * EXCLUDE (place) FROM listed ORDER BY status, place
 """
 
 
-def _mostly_crashed(metrics: Iterable[MetricCounts]) -> Iterator[str]:
-    """Yield notes on metrics of which most verdicts are due to crashed runs."""
+def _notes(
+    recordings: int, cases: int, versions: Rows, metrics: Iterable[MetricCounts]
+) -> Iterator[str]:
+    if cases < recordings:
+        yield (
+            f"{recordings:,} recordings of {counted(cases, 'case')}: the intervals count the repeats of a"
+            " case as one cluster."
+        )
+    for metric, mixed in versions:  # as after a return to an earlier version
+        yield (
+            f"the rate of {metric} mixes {len(mixed)} versions of the metric"
+            f" ({', '.join(f'{one:,}' for one in mixed)} cases); `evaltap estimate` tells them apart."
+        )
     for one in metrics:
         others = one.passed + one.failed
         effect = "its pass rate counts them as not passed"
@@ -376,14 +385,12 @@ def _named(store: StoreReader, cases: Sequence[CaseRow]) -> list[CaseRow]:
 
 def _with_readable_reasons(store: StoreReader, cases: Sequence[CaseRow]) -> tuple[CaseRow, ...]:
     """Return the cases with readable reasons: shortened comparisons, and rubrics by their ids."""
-    verdicts: dict[tuple[str, str, str, str], list[RubricReason]] = {}
-    keys = [(one.app_name, one.eval_set_id, one.eval_id, one.metric_name) for one in cases]
-    for app, eval_set, eval_id, name, turn, sample, rubric, score, reason in store.rows(
-        _RUBRICS,
-        {"keys": [dict(zip(("app", "set", "id", "metric"), key, strict=True)) for key in keys]},
-    ):
+    verdicts: dict[tuple[str, ...], list[RubricReason]] = {}
+    keys = [(*one.key, one.metric_name) for one in cases]
+    asked = [dict(zip(("app", "set", "id", "metric"), key, strict=True)) for key in keys]
+    for *key, turn, sample, rubric, score, reason in store.rows(_RUBRICS, {"keys": asked}):
         one = RubricReason((turn, sample), rubric, score, reason)
-        verdicts.setdefault((app, eval_set, eval_id, name), []).append(one)
+        verdicts.setdefault(tuple(key), []).append(one)
     return tuple(
         replace(one, reason=with_rubrics(readable(one.reason), verdicts.get(key, ())))
         for key, one in zip(keys, cases, strict=True)
@@ -398,7 +405,6 @@ FROM rubric_votes v JOIN (SELECT unnest($keys::STRUCT(app VARCHAR, set VARCHAR, 
   ON v.app_name = k.app AND v.eval_set_id = k.set AND v.eval_id = k.id AND v.metric_name = k.metric
 ORDER BY ALL
 """
-
 
 _SCORES: Final = """
 SELECT run_id, app_name, eval_set_id, eval_id, revision, metric_name, status, score, turn_count,
@@ -427,13 +433,11 @@ def _merge_same_reasons(gaps: Iterable[Unscored]) -> Iterator[Unscored]:
 
 def metric_places(store: StoreReader) -> dict[str, int]:
     """Return the positions of metrics in the newest metrics file with them, as the order of reports."""
-    return dict(store.rows(_PLACES))
-
-
-_PLACES: Final = """
-SELECT metric_name, arg_max(metric_index, started_at)
-FROM run_metrics JOIN runs USING (run_id) GROUP BY metric_name
-"""
+    rows = store.rows(
+        "SELECT metric_name, arg_max(metric_index, started_at)"
+        " FROM run_metrics JOIN runs USING (run_id) GROUP BY metric_name"
+    )
+    return dict(rows)
 
 
 # As scope.CASE: a case across its recordings, whose names end the names of their sets.
@@ -486,14 +490,6 @@ def _metric_counts(row: Row, trials: Rows, represented: Rows) -> MetricCounts:
     return replace(found, sample=sample, represented=rate, represented_turns=weights)
 
 
-def _repeats(recordings: int, cases: int) -> Iterator[str]:
-    if cases < recordings:
-        yield (
-            f"{recordings:,} recordings of {counted(cases, 'case')}: the intervals count the repeats of a"
-            " case as one cluster."
-        )
-
-
 _VERSIONS: Final = """
 SELECT metric_name, list(cases ORDER BY cases DESC)
 FROM (
@@ -504,15 +500,6 @@ FROM (
 """
 
 
-def _mixed(versions: Rows) -> Iterator[str]:
-    """Yield notes on metrics whose scores are of several versions, as after a return to an earlier one."""
-    for metric, cases in versions:
-        yield (
-            f"the rate of {metric} mixes {len(cases)} versions of the metric"
-            f" ({', '.join(f'{one:,}' for one in cases)} cases); `evaltap estimate` tells them apart."
-        )
-
-
 def _with_turns(
     summary: Summary, store: StoreReader, metrics: Sequence[str], *, of_several: bool
 ) -> Summary:
@@ -521,8 +508,12 @@ def _with_turns(
     if traffic is None:
         return replace(summary, notes=notes)
     if not traffic.weighted:
-        of_turns = (_unweighted(row, traffic.rates.get(row.metric_name)) for row in summary.metrics)
-        return replace(summary, metrics=tuple(of_turns), notes=notes)
+        rows = []
+        for row in summary.metrics:
+            found = traffic.rates.get(row.metric_name)
+            flags = ("uncovered",) if found and "uncovered" in found.flags else ()
+            rows.append(replace(row, traffic=found, flags=flags))
+        return replace(summary, metrics=tuple(rows), notes=notes)
     return replace(
         summary,
         metrics=tuple(
@@ -534,12 +525,6 @@ def _with_turns(
         passing_rate=traffic.passing.value if traffic.passing else None,
         notes=notes,
     )
-
-
-def _unweighted(row: MetricCounts, found: SliceRate | None) -> MetricCounts:
-    """Return the counts with the rate of turns, and whether some turns had no chance of being kept."""
-    flags = tuple(flag for flag in found.flags if flag == "uncovered") if found else ()
-    return replace(row, traffic=found, flags=flags)
 
 
 def _weighted(

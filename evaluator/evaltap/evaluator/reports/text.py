@@ -77,7 +77,7 @@ def _both_units(row: MetricCounts) -> Iterator[str]:
 
 
 def _share(rate: Rate) -> str:
-    return f"{rate.value:.1%} ({rate.interval.low:.0%} to {rate.interval.high:.0%})"
+    return f"{rate.value:.1%} ({rate.interval:.0%})"
 
 
 def traffic_line(row: MetricCounts) -> str:
@@ -86,10 +86,9 @@ def traffic_line(row: MetricCounts) -> str:
     if found is None:
         return ""
     raw = f", {row.sample.value:.1%} of the recorded cases" if row.sample else ""
-    low, high = found.rate.interval
     flags = f" ({', '.join(row.flags)})" if row.flags else ""
     return (
-        f"{row.metric_name}: {found.rate.value:.1%} of all traffic ({low:.0%} to {high:.0%}){raw}; from"
+        f"{row.metric_name}: {found.rate.value:.1%} of all traffic ({found.rate.interval:.0%}){raw}; from"
         f" {found.rate.n:,} turns in {found.sessions:,} sessions, which represent"
         f" {found.estimated_turns:,.0f} turns and carry as much information as"
         f" {found.rate.effective_n:,.0f} independent ones{flags}."
@@ -99,9 +98,8 @@ def traffic_line(row: MetricCounts) -> str:
 def diff_lines(turn: TurnEvidence) -> list[str]:
     """Return the calls of a turn, one per line, marked as in a `diff`: `= refund({"amount":5})`.
 
-    Many equal calls in a row are one line.  `=` same, `!` other arguments, `>` out of order, `-` missing,
-    `+` extra, `x` failed and not counted; no
-    mark if there is nothing to compare with.
+    Many equal calls in a row are one line.  `=` same, `!` other arguments, `>` out of order, `-` missing, `+`
+    extra, `x` failed and not counted; no mark if there is nothing to compare with.
     """
     lines: list[str] = []
     for kind, run in groupby(turn.steps, key=lambda step: step.kind):

@@ -30,17 +30,6 @@ class Traffic:
     weighted: bool = True
 
 
-def _is_sampled(store: StoreReader) -> bool:
-    """Return whether turns were left out, by their weights, the drops in manifests, or score rules."""
-    return bool(
-        store.rows(
-            "SELECT 1 FROM turns WHERE inclusion_probability < 1"
-            " UNION ALL SELECT 1 FROM sampling_decisions WHERE decision <> 'score'"
-            " UNION ALL SELECT 1 FROM manifests WHERE drops::VARCHAR <> '{}' LIMIT 1"
-        )
-    )
-
-
 def read_traffic(
     store: StoreReader, run_id: str | None, digests: Sequence[str], *, of_several: bool = False
 ) -> tuple[Traffic | None, tuple[str, ...]]:
@@ -48,7 +37,12 @@ def read_traffic(
 
     None if every weight is 1, so that the figures of the cases apply, unless some have several turns.
     """
-    sampled = _is_sampled(store)
+    # By weights, the drops in manifests, or score rules.
+    sampled = store.rows(
+        "SELECT 1 FROM turns WHERE inclusion_probability < 1"
+        " UNION ALL SELECT 1 FROM sampling_decisions WHERE decision <> 'score'"
+        " UNION ALL SELECT 1 FROM manifests WHERE drops::VARCHAR <> '{}' LIMIT 1"
+    )
     if not sampled and not of_several:
         return None, ()
     scope = Scope(digests=tuple(digests), run_id=run_id, files=True)

@@ -61,7 +61,7 @@ def add_rows(
         add_score(
             ScoreRow(
                 app, eval_set, eval_id, revision, index,
-                outcome.score, outcome.status._value_, outcome.reason, len(ids),
+                outcome.score, outcome.status._value_, outcome.reason, len(ids)
             )
         )  # fmt: skip
         for place, turn in enumerate(outcome.turns):
@@ -71,13 +71,13 @@ def add_rows(
             add_turn_score(
                 TurnScoreRow(
                     app, eval_set, eval_id, keys[place], name, place, turn_revision, index,
-                    turn.score, turn.status._value_, turn.reason,
+                    turn.score, turn.status._value_, turn.reason
                 )
             )  # fmt: skip
             if turn.votes or turn.beforehand:
                 judged = JudgedTurn(
                     app_name=app, eval_set_id=eval_set, eval_id=eval_id, invocation_id=name,
-                    turn_revision=turn_revision, metric_name=outcome.name,
+                    turn_revision=turn_revision, metric_name=outcome.name
                 )  # fmt: skip
                 add_vote_rows(rows, judged, turn)
 
@@ -92,7 +92,7 @@ def _unpaired(
     for index in indexes:
         yield ScoreRow(
             app, eval_set, eval_id, revision, index,
-            None, status.value, score.error_message, count,
+            None, status.value, score.error_message, count
         )  # fmt: skip
 
 

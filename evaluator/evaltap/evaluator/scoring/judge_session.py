@@ -88,10 +88,7 @@ class JudgeSession:
             self._budget = Budget(self.settings.budget)
         self._cache = cache_from(self.settings.cache, environ)
         self._judges = EnvironmentJudges(
-            environ,
-            cache=self._cache,
-            budget=self._shared or self._budget,
-            announce=self._announce,
+            environ, cache=self._cache, budget=self._shared or self._budget, announce=self._announce
         )
         self._check(models, self._judges)
         return Services(judge=self._judges, embeddings=self._embedders)
@@ -181,5 +178,5 @@ class JudgeSession:
         self._announce(
             f"the judge budget is spent ({usd}{spent.tokens:,} tokens,"
             f" {spent.calls:,} calls); the remaining cases were not evaluated; run it again with a larger"
-            " budget to judge them (landed cases: with --retry)",
+            " budget to judge them (landed cases: with --retry)"
         )

@@ -84,10 +84,7 @@ def no_answers(failures: RunFailures) -> list[TurnScore | None]:
 
 
 def crashed(
-    found: Outcome,
-    failures: RunFailures,
-    turns: Sequence[TurnScore | None],
-    score: float | None,
+    found: Outcome, failures: RunFailures, turns: Sequence[TurnScore | None], score: float | None
 ) -> Outcome:
     """Return the outcome of a metric for a case with failed runs; `turns` is empty without rows."""
     rows = tuple(
@@ -132,7 +129,6 @@ DEFAULT_SERVICES: Final = Services(
     judge=lambda model: _judges()(model), embeddings=lambda model: _embedders()(model)
 )
 """Shared by all scorers, so that judges reuse connections."""
-
 
 OnUnknownMetric = Literal["error", "skip"]
 KnownScores = Mapping[int, Sequence[TurnScore | None]]

@@ -278,7 +278,6 @@ _CHECKS: Final[dict[type[BaseModel], Callable[..., Iterator[str]]]] = {
     SuiteCriterion: _suite,
 }
 
-
 _SHARES: Final = ("trajectory_precision", "trajectory_recall", "trajectory_f1")
 _READERS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "trajectory": {

@@ -44,7 +44,6 @@ from evaltap.schemas.files.missing import no_such_file
 MOST_WAITING: Final = 2
 """Steps that may be queued: a checkpoint takes as long as several commits."""
 
-
 T = TypeVar("T")
 
 

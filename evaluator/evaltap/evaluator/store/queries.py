@@ -39,7 +39,6 @@ _KINDS: Mapping[str, ColumnKind] = {
     "VARCHAR[]": "texts",
 }
 
-
 _SCRATCH: Final = "scratch_"
 _NUMBERS: Final = count(1)
 

@@ -56,9 +56,7 @@ class ClaudeAgent:
             hooks = _joined(hooks, asking.hooks())
             options = dataclasses.replace(options, strict_mcp_config=True)  # no servers of files
         options = dataclasses.replace(
-            options,
-            hooks=hooks,
-            session_id=str(uuid.uuid5(uuid.NAMESPACE_URL, unit.session_id)),
+            options, hooks=hooks, session_id=str(uuid.uuid5(uuid.NAMESPACE_URL, unit.session_id))
         )
         try:
             with stack:

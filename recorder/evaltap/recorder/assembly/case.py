@@ -335,10 +335,7 @@ def _of(kind: type[_T], ordered: Sequence[RunEvent]) -> list[_T]:
 
 
 def _message(
-    role: str,
-    content: str | None,
-    parts: Sequence[MediaPart] = (),
-    reasoning: str | None = None,
+    role: str, content: str | None, parts: Sequence[MediaPart] = (), reasoning: str | None = None
 ) -> JsonObject | None:
     if content is None:
         return None

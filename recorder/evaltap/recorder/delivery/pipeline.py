@@ -132,9 +132,7 @@ class Pipeline:
             if self._forked and not self._is_own(observation):
                 return
             copied, weight = snapshot(
-                observation,
-                self.config.field_max_bytes,
-                reasoning=self.config.capture_reasoning,
+                observation, self.config.field_max_bytes, reasoning=self.config.capture_reasoning
             )
             self._events.observe(copied, weight)
         except Exception as error:
@@ -331,12 +329,7 @@ class Pipeline:
             self._faults,
         )
         return Worker(
-            self.config,
-            self._events,
-            writer,
-            self._counters,
-            self._faults,
-            self._sources,
+            self.config, self._events, writer, self._counters, self._faults, self._sources
         )
 
     def _make_redactor(self) -> Redactor | None:

@@ -41,11 +41,7 @@ _RE = patterns("detectors")
 
 
 def find(
-    text: str,
-    *,
-    identifier: bool = False,
-    custom: Iterable[Rule] = (),
-    entropy: bool = False,
+    text: str, *, identifier: bool = False, custom: Iterable[Rule] = (), entropy: bool = False
 ) -> list[Finding]:
     """Return the sensitive parts of a text, left to right, without overlaps.
 

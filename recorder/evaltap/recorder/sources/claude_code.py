@@ -379,11 +379,7 @@ def _called(
 
 
 def _model(
-    run_id: str,
-    now: int,
-    line: JsonObject,
-    messages: dict[str, None],
-    agent: str = AGENT,
+    run_id: str, now: int, line: JsonObject, messages: dict[str, None], agent: str = AGENT
 ) -> ModelCalled:
     """Return a model call; the lines of one message have the same usage."""
     message = line["message"]

@@ -193,9 +193,7 @@ class ReceivedSource:
 
 
 def application(
-    recorder: Recorder,
-    limits: CollectorLimits | None = None,
-    access: CollectorAccess | None = None,
+    recorder: Recorder, limits: CollectorLimits | None = None, access: CollectorAccess | None = None
 ) -> Starlette:
     """Return the ASGI application that records what it receives with `recorder`.
 

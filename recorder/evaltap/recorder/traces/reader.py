@@ -157,23 +157,13 @@ def _observe_run(root: Node, run_id: str, close_reason: str) -> list[RunEvent]:
     if answer is not None:
         observations.append(
             Responded(
-                run_id,
-                end_ns,
-                answer.value,
-                parts=answer.media,
-                reasoning=trajectory.reasoning,
+                run_id, end_ns, answer.value, parts=answer.media, reasoning=trajectory.reasoning
             )
         )
     elif status == "ok":
         observations.append(Responded(run_id, end_ns, None, {"finalResponse": _flaw(final)}))
     observations.append(
-        RunEnded(
-            run_id,
-            end_ns,
-            status,
-            failure,
-            close_reason if unfinished else "root_span_ended",
-        )
+        RunEnded(run_id, end_ns, status, failure, close_reason if unfinished else "root_span_ended")
     )
     return observations
 

@@ -58,8 +58,7 @@ class ToolCalls:
         """Whether a model received the result of a call that appears nowhere else."""
         self._requested: dict[str | None, list[_Slot]] = {}
         self._tools = sorted(
-            (node for node in nodes if node.kind == "tool"),
-            key=lambda node: node.span.start_ns,
+            (node for node in nodes if node.kind == "tool"), key=lambda node: node.span.start_ns
         )
         self._output_tools = frozenset[str]().union(
             *(node.reading.output_tools or () for node in nodes)

@@ -109,7 +109,6 @@ _ROLES = {
     "ToolMessage": "tool",
 }
 
-
 _PART_MESSAGES = ("function_call", "function_call_output", "tool_call", "tool_call_response")
 
 

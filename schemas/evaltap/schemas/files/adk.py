@@ -33,7 +33,7 @@ def from_adk(data: Mapping[str, object], *, path: str = "") -> EvalSet:
             "description": data.get("description"),
             "evalCases": [reader.case(item, f"eval_cases[{i}]") for i, item in enumerate(cases)],
             "creationTimestamp": data.get("creation_timestamp") or None,
-        },
+        }
     )
 
 

@@ -97,8 +97,7 @@ def _note_boot(connection: sqlite3.Connection) -> None:
     # Another process may have been first.
     if stored is not None and _stored_boot(connection) == stored:
         given = connection.execute(
-            "UPDATE sqlite_sequence SET seq = seq + ? WHERE name = 'records'",
-            (SKIPPED_AFTER_BOOT,),
+            "UPDATE sqlite_sequence SET seq = seq + ? WHERE name = 'records'", (SKIPPED_AFTER_BOOT,)
         ).rowcount
         if not given:
             connection.execute(
@@ -149,11 +148,7 @@ def connect_to_read(path: Path) -> sqlite3.Connection:
 
 def _connect_uri(uri: str, path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(
-        uri,
-        uri=True,
-        timeout=BUSY_TIMEOUT_SECONDS,
-        isolation_level=None,
-        check_same_thread=False,
+        uri, uri=True, timeout=BUSY_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False
     )
     try:
         if not _is_log(connection, path, new_allowed=False):

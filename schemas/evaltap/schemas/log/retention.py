@@ -104,8 +104,7 @@ def trimmed(log: LocalLog) -> dict[str, Trimmed]:
         return {}
     return {
         producer_id: Trimmed(
-            last_seq,
-            None if value is None else WireRecord(None, value, unpack_headers(headers)),
+            last_seq, None if value is None else WireRecord(None, value, unpack_headers(headers))
         )
         for producer_id, last_seq, headers, value in rows
     }

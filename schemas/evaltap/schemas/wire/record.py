@@ -104,12 +104,7 @@ class Manifest:
 
 
 def encode_case(
-    case: CaseData,
-    *,
-    producer_id: str,
-    seq: int,
-    time: datetime,
-    max_bytes: int = MAX_VALUE_BYTES,
+    case: CaseData, *, producer_id: str, seq: int, time: datetime, max_bytes: int = MAX_VALUE_BYTES
 ) -> WireRecord:
     """Return the record of a case with exactly one turn.
 

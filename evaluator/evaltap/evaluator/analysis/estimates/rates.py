@@ -138,7 +138,9 @@ def estimate_rates(
     if limit is not None:
         notes.append(f"{signal}: the share of turns with {found.limit} above {limit:,.6g}")
     if scope.since or scope.until:
-        notes.extend(_without_time(store))
+        ((timeless,),) = store.rows("SELECT count(*) FROM latest_turns WHERE started_at IS NULL")
+        if timeless:
+            notes.append(f"turns without a start time, which are in no window: {timeless:,}")
     return Rates(tuple(rates), (*notes, *(labelled.notes if labelled else ())))
 
 
@@ -158,12 +160,6 @@ def _without_verdict(rates: Iterable[SliceRate]) -> Iterator[str]:
     for metric, share in left_out.items():
         if share:
             yield f"{metric}: {share:.1%} of the turns have no verdict and are not in the rate"
-
-
-def _without_time(store: StoreReader) -> Iterable[str]:
-    ((turns,),) = store.rows("SELECT count(*) FROM latest_turns WHERE started_at IS NULL")
-    if turns:
-        yield f"turns without a start time, which are in no window: {turns:,}"
 
 
 class _SliceContext(NamedTuple):

@@ -26,38 +26,10 @@ from evaltap.evaluator.store.queries import Parameters, Rows, Scratch, StoreRead
 from evaltap.schemas.errors import InputError
 
 COLUMNS: Final = (
-    "app",
-    "eval_set_id",
-    "eval_id",
-    "invocation_id",
-    "revision",
-    "producer_id",
-    "started_at",
-    "status",
-    "user_text",
-    "final_text",
-    "tool_count",
-    "models",
-    "input_tokens",
-    "output_tokens",
-    "cost_usd",
-    "latency_ms",
-    "error_type",
-    "error_message",
-    "trace_id",
-    "sampling_reason",
-    "inclusion_probability",
-    "agent_name",
-    "version",
-    "environment",
-    "tags",
-    "run",
-    "service",
-    "framework",
-    "tools",
-    "failed_calls",
-    "complaints",
-    "language",
+    "app, eval_set_id, eval_id, invocation_id, revision, producer_id, started_at, status, user_text,"
+    " final_text, tool_count, models, input_tokens, output_tokens, cost_usd, latency_ms, error_type,"
+    " error_message, trace_id, sampling_reason, inclusion_probability, agent_name, version, environment,"
+    " tags, run, service, framework, tools, failed_calls, complaints, language"
 )
 """The columns that a condition may name."""
 
@@ -196,7 +168,8 @@ def choose_turns(
     cluster: Cluster = SESSION,
 ) -> Iterator[Turns]:
     """Yield the turns of a scope, with their slices, weights and the signal."""
-    joins = _joins(scope, by, signal) | {cluster.join}
+    joins = {DIMENSIONS[name].join for name in by} | {signal.join, cluster.join}
+    joins |= {join for join, names in _NAMES.items() if names.search(scope.where)}
     parameters: dict[str, object] = {**scope.window, "metric": scope.metric}
     parameters |= {"digests": list(scope.digests), "run_id": scope.run_id, "limit": limit}
     with ExitStack() as stack:
@@ -213,7 +186,7 @@ def choose_turns(
                 raise
             raise InputError(
                 f"--where {scope.where}: {str(error).splitlines()[0]}; expected an SQL condition over"
-                f" {', '.join(COLUMNS)}"
+                f" {COLUMNS}"
             ) from None
         yield Turns(store, table, tuple(by))
 
@@ -300,12 +273,6 @@ def newest_verdicts(
         yield Turns(store, table)
 
 
-def _joins(scope: Scope, by: Sequence[str], signal: Signal) -> set[Join | None]:
-    """Return the joins that slices, the signal and the condition need."""
-    found = {DIMENSIONS[name].join for name in by} | {signal.join}
-    return found | {join for join, names in _NAMES.items() if names.search(scope.where)}
-
-
 def _chosen(scope: Scope, joins: set[Join | None], unit: Unit, languages: Scratch | None) -> str:
     wanted = [one for one in Join if one in joins]
     if unit is Unit.CASE:
@@ -362,10 +329,8 @@ def _slices(by: Sequence[str]) -> tuple[str, str]:
     for place, name in enumerate(by):
         dimension = DIMENSIONS[name]
         if dimension.many:
-            values = f"({dimension.expression})"
-            unnested += (
-                f", unnest(if(len({values}) > 0, {values}, [NULL])) AS u{place}(value_{place})"
-            )
+            values, made = f"({dimension.expression})", f"u{place}(value_{place})"
+            unnested += f", unnest(if(len({values}) > 0, {values}, [NULL])) AS {made}"
             columns += f"value_{place} AS by_{place}, "
         else:
             columns += f"{dimension.expression} AS by_{place}, "

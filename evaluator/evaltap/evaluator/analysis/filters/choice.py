@@ -62,8 +62,6 @@ def _wrong(name: str, where: str, why: str, columns: Iterable[str]) -> InputErro
 
 
 class _Joined(NamedTuple):
-    """The columns that a join adds."""
-
     columns: tuple[tuple[str, str], ...]
     join: str
 

@@ -45,10 +45,6 @@ def _any_of(values: str) -> Callable[[Term, Bound], str]:
     return condition
 
 
-def _gap(term: Term, bound: Bound) -> str:
-    return f"list_has_any(gaps, {bound(list(term.values))}::VARCHAR[])"
-
-
 def _feedback(term: Term, bound: Bound) -> str | None:
     # The summary does not distinguish feedback that is neither up nor down from no feedback.
     signs = {"up": (1, 0), "down": (-1, 0)}
@@ -92,7 +88,7 @@ _CONDITIONS: Final[Mapping[str, Callable[[Term, Bound], str | None]]] = {
     "status": _status,
     "metric": _metric,
     "tool": _any_of("tools"),
-    "gap": _gap,
+    "gap": lambda term, bound: f"list_has_any(gaps, {bound(list(term.values))}::VARCHAR[])",
     "feedback": _feedback,
     "cost": _number("cost_usd"),
     "latency": _number("latency_ms"),

@@ -3,7 +3,7 @@
 import base64
 import binascii
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -80,23 +80,10 @@ class ListedCase:
 
     def data(self) -> dict[str, object]:
         """Return the case as JSON data."""
-        return {
-            "app": self.app,
-            "eval_set_id": self.eval_set_id,
-            "eval_id": self.eval_id,
+        return asdict(self) | {
             "started_at": utc_text(self.started_at, "milliseconds"),
-            "opening": self.opening,
-            "tools": list(self.tools),
-            "outcome": self.outcome,
-            "failed": list(self.failed),
+            "failed": self.failed,
             "verdicts": [one._asdict() for one in self.verdicts],
-            "passed": self.passed,
-            "not_evaluated": self.not_evaluated,
-            "feedback": self.feedback,
-            "version": self.version,
-            "turns": self.turns,
-            "cost_usd": self.cost_usd,
-            "latency_ms": self.latency_ms,
         }
 
 

@@ -10,7 +10,6 @@ from evaltap.evaluator.store.times import stored_time
 from evaltap.schemas.errors import InputError
 
 KEYS: Final = "app_name, eval_set_id, eval_id"
-_STATUSES: Final[Mapping[str, tuple[str, ...]]] = {"failed": ("failed", "crashed")}
 
 
 class Bound:
@@ -48,12 +47,15 @@ def _summed(expression: str) -> Callable[[Term, Bound], str]:
     return query
 
 
-def _column(name: str) -> Callable[[Term, Bound], str]:
-    return lambda term, bound: _turns(matches(name, term, bound))
+def _matching(expression: str, table: str = "latest_turns") -> Callable[[Term, Bound], str]:
+    def query(term: Term, bound: Bound) -> str:
+        return f"SELECT {KEYS} FROM {table} WHERE {matches(expression, term, bound)}"
+
+    return query
 
 
-def _of_case(name: str) -> Callable[[Term, Bound], str]:
-    return lambda term, bound: f"SELECT {KEYS} FROM latest_cases WHERE {matches(name, term, bound)}"
+def _any_of(values: str, table: str = "latest_turns") -> Callable[[Term, Bound], str]:
+    return _matching("one", f"(SELECT {KEYS}, unnest({values}) AS one FROM {table})")
 
 
 def has_wildcard(value: str) -> bool:
@@ -72,25 +74,11 @@ def matches(expression: str, term: Term, bound: Bound) -> str:
     return f"({' OR '.join(conditions)})"
 
 
-def _any_of(values: str) -> Callable[[Term, Bound], str]:
-    def query(term: Term, bound: Bound) -> str:
-        return (
-            f"SELECT {KEYS} FROM (SELECT {KEYS}, unnest({values}) AS one FROM latest_turns)"
-            f" WHERE {matches('one', term, bound)}"
-        )
-
-    return query
-
-
-def _tool(term: Term, bound: Bound) -> str:
-    return f"SELECT {KEYS} FROM latest_tool_calls WHERE {matches('tool_name', term, bound)}"
-
-
 def _path(term: Term, bound: Bound) -> str:
     spaced = tuple(re.sub(r"\s*>\s*", " > ", value.strip()) for value in term.values)
     first = tuple(value.partition(" > ")[0] for value in spaced)
     begun = ""
-    if not any("*" in name or "?" in name for name in first):
+    if not any(map(has_wildcard, first)):
         begun = f"""SEMI JOIN (
           SELECT {KEYS}, invocation_id FROM tool_calls
           WHERE call_index = 0 AND {matches("tool_name", Term("tool", first), bound)}
@@ -114,8 +102,7 @@ def _error(term: Term, bound: Bound) -> str:
 
 
 def _gap(term: Term, bound: Bound) -> str:
-    fields = bound(list(term.values))
-    return f"SELECT {KEYS} FROM latest_turns WHERE list_has_any(json_keys(capture), {fields}::VARCHAR[])"
+    return _turns(f"list_has_any(json_keys(capture), {bound(list(term.values))}::VARCHAR[])")
 
 
 def _feedback(term: Term, bound: Bound) -> str:
@@ -145,7 +132,7 @@ def _status(term: Term, bound: Bound) -> str:
 
 
 def _meant(status: str) -> list[str]:
-    return list(_STATUSES.get(status, (status,)))
+    return ["failed", "crashed"] if status == "failed" else [status]
 
 
 def _reviewed(term: Term, bound: Bound) -> str:
@@ -159,11 +146,6 @@ def _reviewed(term: Term, bound: Bound) -> str:
             wanted = bound(DECISIONS[value])
             parts.append(f"SELECT {KEYS} FROM ({decided}) WHERE decision IN {wanted}::VARCHAR[]")
     return " UNION ALL ".join(parts)
-
-
-def _label(term: Term, bound: Bound) -> str:
-    return f"""SELECT {KEYS} FROM (SELECT {KEYS}, unnest(labels) AS label FROM v_review_decisions)
-      WHERE {matches("label", term, bound)}"""
 
 
 def _metric(term: Term, bound: Bound) -> str:
@@ -193,10 +175,6 @@ def _scored(condition: str) -> str:
         ) = 1) WHERE {condition}"""
 
 
-def _run(term: Term, bound: Bound) -> str:
-    return f"SELECT {KEYS} FROM scores WHERE {matches('run_id', term, bound)}"
-
-
 def _words(term: Term, given: Filter, bound: Bound) -> str:
     word = bound(term.values[0].lower())
     found = _turns(f"contains(lower(user_text), {word}) OR contains(lower(final_text), {word})")
@@ -221,7 +199,7 @@ _QUERIES: Final[Mapping[str, Callable[[Term, Bound], str]]] = {
     "status": _status,
     "metric": _metric,
     "score": _score,
-    "tool": _tool,
+    "tool": _matching("tool_name", "latest_tool_calls"),
     "path": _path,
     "error": _error,
     "gap": _gap,
@@ -234,19 +212,19 @@ _QUERIES: Final[Mapping[str, Callable[[Term, Bound], str]]] = {
         "sum(if(input_tokens IS NULL AND output_tokens IS NULL, NULL,"
         " coalesce(input_tokens, 0) + coalesce(output_tokens, 0)))"
     ),
-    "app": _column("app_name"),
-    "user": _of_case("user_id"),
+    "app": _matching("app_name"),
+    "user": _matching("user_id", "latest_cases"),
     "model": _any_of("models"),
-    "set": _column("eval_set_id"),
-    "id": _column("eval_id"),
-    "service": _of_case("service"),
-    "version": _column("version"),
-    "environment": _column("environment"),
+    "set": _matching("eval_set_id"),
+    "id": _matching("eval_id"),
+    "service": _matching("service", "latest_cases"),
+    "version": _matching("version"),
+    "environment": _matching("environment"),
     "tag": _any_of("tags"),
-    "run": _run,
+    "run": _matching("run_id", "scores"),
     "reason": _reason,
     "reviewed": _reviewed,
-    "label": _label,
+    "label": _any_of("labels", "v_review_decisions"),
 }
 
 

@@ -8,7 +8,7 @@ of its cell, and never decides.  docs/explanation/replay.md has the formulas and
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, TypeAlias
 
@@ -25,7 +25,6 @@ from evaltap.evaluator.analysis.stats.rate import Interval
 
 Key: TypeAlias = tuple[str | int, ...]
 
-
 LEAST_FAITHFUL: Final = 0.5
 """With a smaller share of faithful turns, there is no estimate."""
 FORKED_SESSIONS: Final = 3
@@ -34,6 +33,7 @@ SPOKEN_FOR: Final = 0.2
 """Nothing speaks for a tool with so many forked sessions that have more than this share of the traffic, if
 less than the last share of its sessions are faithful."""
 NO_TOOL: Final = "(no tool)"
+_FAITHFUL: Final = (True, False)
 
 
 def forecast(turns: Iterable[ReplayedTurn], options: Options | None = None) -> Forecast:
@@ -43,10 +43,7 @@ def forecast(turns: Iterable[ReplayedTurn], options: Options | None = None) -> F
     failing, passing = newly(rows)
     if options.chosen_by_outcome:
         return Forecast(
-            options.margin,
-            newly_failing=failing,
-            newly_passing=passing,
-            chosen_by_outcome=True,
+            options.margin, newly_failing=failing, newly_passing=passing, chosen_by_outcome=True
         )
     old = estimate_items((one.session, 1 / one.weight, float(bool(one.old))) for one in rows)
     if old is None:
@@ -56,8 +53,8 @@ def forecast(turns: Iterable[ReplayedTurn], options: Options | None = None) -> F
         bounds = Interval(-old.rate.value, 1 - old.rate.value)
         nothing = Unsupported(1.0, ())
         return Forecast(options.margin, old.rate, unsupported=nothing, difference_bounds=bounds)
-    share = replay.figure(_is_faithful).rate
-    low, high = replay.figure(_has_passed), replay.figure(_may_pass)
+    share = replay.figure(_FAITHFUL).rate
+    low, high = replay.figure((True,)), replay.figure((True, None))
     unsupported = _unsupported(rows, share.value)
     found = Forecast(
         options.margin,
@@ -75,7 +72,7 @@ def forecast(turns: Iterable[ReplayedTurn], options: Options | None = None) -> F
         newly_passing=passing,
         most_forks=_most_forks(rows),
     )
-    if not any(_is_faithful(run.verdict) for run in replay.runs):
+    if not any(run.verdict in _FAITHFUL for run in replay.runs):
         return found
     new = replay.faithful_figure()
     found = replace(found, new=new.rate, difference=new.difference)
@@ -90,7 +87,7 @@ def faithful_share(turns: Iterable[ReplayedTurn]) -> Figure | None:
     The `new` verdict of a faithful run is True.  None: nothing was replayed.
     """
     replay = _Replay(_sorted(turns))
-    return replay.figure(_is_faithful) if replay.runs else None
+    return replay.figure(_FAITHFUL) if replay.runs else None
 
 
 def newly(turns: Sequence[ReplayedTurn]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -117,21 +114,7 @@ def _sorted(turns: Iterable[ReplayedTurn]) -> Sequence[ReplayedTurn]:
     return sorted(turns, key=lambda one: one.session)
 
 
-def _is_faithful(verdict: bool | None) -> bool:
-    return verdict is not None
-
-
-def _has_passed(verdict: bool | None) -> bool:
-    return verdict is True
-
-
-def _may_pass(verdict: bool | None) -> bool:
-    return verdict is not False
-
-
 class _Run(NamedTuple):
-    """A run of a replayed turn."""
-
     turn: int
     number: int
     weight: float
@@ -155,8 +138,7 @@ class _Replay:
             for verdicts in [row.new or (None,)]
             for number, verdict in enumerate(verdicts)
         ]
-        keys = _keys_of(rows)
-        cells = _merged(rows, keys)
+        cells = _merged(rows, _keys_of(rows))
         groups = _merged(rows, [(int(bool(row.old)), _power(row.weight)) for row in rows])
         self.cells = len(set(cells))
         self._turns = [
@@ -164,9 +146,11 @@ class _Replay:
             for row, cell, group in zip(rows, cells, groups, strict=True)
         ]
 
-    def figure(self, passes: Callable[[bool | None], bool]) -> Figure:
-        """Return the figure from all runs, faithful or not."""
-        return calculate(self._turns, [run.item(passed=passes(run.verdict)) for run in self.runs])
+    def figure(self, verdicts: Collection[bool | None]) -> Figure:
+        """Return the figure from all runs, faithful or not, of which those with these verdicts pass."""
+        return calculate(
+            self._turns, [run.item(passed=run.verdict in verdicts) for run in self.runs]
+        )
 
     def estimate(self, *, deterministic: bool) -> Estimated:
         """Return what the faithful runs say about all recorded turns."""
@@ -259,8 +243,6 @@ def _most_forks(rows: Sequence[ReplayedTurn]) -> str | None:
 
 ENOUGH_SESSIONS: Final = 10
 """The number of sessions with a new verdict that a cell needs."""
-
-"""What turns have in common, the most important first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,8 +105,7 @@ def calculate(
 def _change(sums: "_Sums", reach: Reach, variance: float) -> Change:
     value = sums.rate - sums.old_rate
     between = sums.between(value, old=1.0)
-    factor = reach.factor(variance, between)
-    interval = reach.interval(value, factor, between, least=-1.0)
+    interval = reach.interval(value, reach.factor(variance, between), between, least=-1.0)
     facing = value - interval.low if value > 0 else interval.high - value
     if facing <= _ROUNDING:
         return Change(value, interval, 1.0 if abs(value) <= _ROUNDING else 0.0)

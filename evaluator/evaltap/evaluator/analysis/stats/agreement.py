@@ -34,12 +34,7 @@ class Agreement(NamedTuple):
 def agreement(things: Sequence[Judgements], pairs: Sequence[tuple[str, str]] = ()) -> Agreement:
     """Return the agreement on items; `pairs` are the judgements of two people, in the same order."""
     judged = [one for one in things if len(one) > 1]
-    return Agreement(
-        len(judged),
-        _share(judged),
-        _figure(pairs, kappa),
-        _figure(judged, alpha),
-    )
+    return Agreement(len(judged), _share(judged), _figure(pairs, kappa), _figure(judged, alpha))
 
 
 def _share(things: Sequence[Judgements]) -> float | None:

@@ -150,29 +150,64 @@ def _hours(sessions: Sequence[BadTurns], spread: float) -> tuple[float, ...]:
     return tuple(found)
 
 
-class Detector:
-    """Observes sessions in order; `alpha` is the false alarm probability per month."""
+class _Bettors:
+    """The purses of all bettors together; those of a day are what was won since it began."""
 
-    def __init__(self, known: Usual, largest: float, alpha: float) -> None:
-        """Expect at most the usual share; no session weighs more than `largest`."""
+    def __init__(self, known: Usual, largest: float) -> None:
         self._known = known
         self._largest = largest
         self._sums = [0.0] * len(_BETS)
         self._wealth = [0.0] * len(_BETS)
         self._starts: list[tuple[float, ...]] = []
-        self._threshold = MONTH_DAYS / alpha
 
     def copy(self) -> Self:
         """Return an independent copy."""
         found = copy(self)
-        found._sums, found._wealth = [*self._sums], [*self._wealth]
-        found._starts = [*self._starts]
+        for name, value in vars(self).items():
+            if isinstance(value, list):
+                setattr(found, name, [*value])
         return found
+
+    def _start(self, purse: float) -> None:
+        self._sums = [one + purse for one in self._sums]
+        self._starts.append(tuple(self._wealth))
+
+    def _bet(self, won: float, had: float) -> None:
+        """Multiply the purses by what the largest bet wins with a session, after what it had won."""
+        for place, part in enumerate(_BETS):
+            factor = (1 + part * won) / (1 + part * had)
+            self._sums[place] *= factor
+            self._wealth[place] += math.log(factor)
+
+    def _bounded(self, session: BadTurns) -> tuple[float, float]:
+        """Return the bad and all turns of a session, which weighs at most `largest`."""
+        weight = min(session.weight, self._largest)
+        return (session.bad * weight / session.weight if session.weight else 0.0), weight
+
+    @property
+    def _winner(self) -> int:
+        """The day, counted from 0, whose bettor has won most."""
+        gains = [
+            sum(
+                math.exp(min(now - then, 700))
+                for now, then in zip(self._wealth, start, strict=True)
+            )
+            for start in self._starts
+        ]
+        return gains.index(max(gains))
+
+
+class Detector(_Bettors):
+    """Observes sessions in order; `alpha` is the false alarm probability per month."""
+
+    def __init__(self, known: Usual, largest: float, alpha: float) -> None:
+        """Expect at most the usual share; no session weighs more than `largest`."""
+        super().__init__(known, largest)
+        self._threshold = MONTH_DAYS / alpha
 
     def new_day(self) -> None:
         """Begin a new day: another bettor starts."""
-        self._sums = [one + 1 for one in self._sums]
-        self._starts.append(tuple(self._wealth))
+        self._start(1)
 
     def observe(self, session: BadTurns, before: BadTurns | None = None) -> bool:
         """Add a session; return whether the evidence now suffices for an alarm.
@@ -180,19 +215,13 @@ class Detector:
         `before` is what has been observed of the same session already.
         """
         most = self._known.most_of(session)
-        if most <= 0:
-            return False  # nothing is ever bad at that hour, and no bet on more is bounded
-        won = self._won(session, most)
-        had = 0.0 if before is None else self._won(before, most)
-        for place, part in enumerate(_BETS):
-            factor = (1 + part * won) / (1 + part * had)
-            self._sums[place] *= factor
-            self._wealth[place] += math.log(factor)
-        return self.evidence >= 1
+        if most > 0:  # otherwise, nothing is ever bad at that hour, and no bet on more is bounded
+            self._bet(self._won(session, most), 0.0 if before is None else self._won(before, most))
+            return self.evidence >= 1
+        return False
 
     def _won(self, session: BadTurns, most: float) -> float:
-        """Return what the largest bet wins."""
-        bad, weight = _bounded(session, self._largest)
+        bad, weight = self._bounded(session)
         return 0.9 / (most * self._largest) * (bad - most * weight)
 
     @property
@@ -203,10 +232,10 @@ class Detector:
     @property
     def began(self) -> int:
         """The day, counted from 0, whose bettor has won most: the likely beginning of the higher share."""
-        return _winner(self._wealth, self._starts)
+        return self._winner
 
 
-class Recovery:
+class Recovery(_Bettors):
     """Observes sessions during an alarm: whether the share is no longer what raised it.
 
     The bets are on less.  The bettor of the k-th day starts with 1/(k(k+1)), so that all together start with
@@ -214,27 +243,15 @@ class Recovery:
     """
 
     def __init__(self, known: Usual, largest: float, excess: float) -> None:
-        self._known = known
-        self._largest = largest
+        super().__init__(known, largest)
         self._excess = excess
-        self._sums = [0.0] * len(_BETS)
-        self._wealth = [0.0] * len(_BETS)
-        self._starts: list[tuple[float, ...]] = []
         self._days: list[tuple[int, float, float, float]] = []
         """By day: sessions, bad and all turns, and the bad ones that are usual."""
-
-    def copy(self) -> Self:
-        """Return an independent copy."""
-        found = copy(self)
-        found._sums, found._wealth = [*self._sums], [*self._wealth]
-        found._starts, found._days = [*self._starts], [*self._days]
-        return found
 
     def new_day(self) -> None:
         """Begin a new day: another bettor starts."""
         day = len(self._starts) + 1
-        self._sums = [one + 1 / (day * (day + 1)) for one in self._sums]
-        self._starts.append(tuple(self._wealth))
+        self._start(1 / (day * (day + 1)))
         self._days.append((0, 0.0, 0.0, 0.0))
 
     def observe(self, session: BadTurns, before: BadTurns | None = None) -> float | None:
@@ -244,12 +261,7 @@ class Recovery:
         """
         usual_most = self._known.most_of(session)
         most = min(0.99, usual_most + self._excess)
-        won = self._won(session, most)
-        had = 0.0 if before is None else self._won(before, most)
-        for place, part in enumerate(_BETS):
-            factor = (1 + part * won) / (1 + part * had)
-            self._sums[place] *= factor
-            self._wealth[place] += math.log(factor)
+        self._bet(self._won(session, most), 0.0 if before is None else self._won(before, most))
         seen = BadTurns(0, 0) if before is None else before
         sessions, bad, weight, expected = self._days[-1]
         more = session.weight - seen.weight
@@ -262,7 +274,7 @@ class Recovery:
         return self._share_now() if fmean(self._sums) * BACK >= 1 else None
 
     def _share_now(self) -> float | None:
-        since = self._days[_winner(self._wealth, self._starts) :]
+        since = self._days[self._winner :]
         sessions = sum(one for one, *_ in since)
         bad, weight, expected = (sum(one[place] for one in since) for place in (1, 2, 3))
         if sessions < _LEAST_BACK or weight <= 0 or bad > expected:
@@ -270,23 +282,8 @@ class Recovery:
         return max(0.0, bad / weight)
 
     def _won(self, session: BadTurns, most: float) -> float:
-        bad, weight = _bounded(session, self._largest)
+        bad, weight = self._bounded(session)
         return 0.9 / ((1 - most) * self._largest) * (most * weight - bad)
-
-
-def _bounded(session: BadTurns, largest: float) -> tuple[float, float]:
-    """Return the bad and all turns of a session that weighs at most `largest`."""
-    weight = min(session.weight, largest)
-    return (session.bad * weight / session.weight if session.weight else 0.0), weight
-
-
-def _winner(wealth: Sequence[float], starts: Sequence[tuple[float, ...]]) -> int:
-    """Return the day whose bettor has won most."""
-    gains = [
-        sum(math.exp(min(now - then, 700)) for now, then in zip(wealth, start, strict=True))
-        for start in starts
-    ]
-    return gains.index(max(gains))
 
 
 def share_of(sessions: Sequence[BadTurns]) -> tuple[float, float]:

@@ -33,7 +33,6 @@ from evaltap.evaluator.analysis.stats.rate import Interval, Rate, Unit
 MOST_STRATA: Final = 8
 """With more distinct inclusion probabilities (due to rate limits), they are rounded to powers of 2."""
 
-
 _ROUNDING: Final = 1e-9
 
 
@@ -279,7 +278,6 @@ def mean_of_cases(values: Iterable[float]) -> Rate | None:
 
 
 def _layer(stratum: Stratum, count: float) -> Layer:
-    """Return a stratum as a layer."""
     mean, weight = stratum.mean, stratum.all.weight
     residuals = (
         SessionSum(n, part.total - mean * part.weight, part.weight)

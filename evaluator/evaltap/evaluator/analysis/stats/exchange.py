@@ -137,10 +137,8 @@ def least_possible(pairs: Iterable[Pair]) -> float:
 
     It takes base's passes as all passes: no p-value of these cases can be much lower.
     """
-    chances = (
-        dict(head_law(Pair(base, Trials(0, head.trials))))[0] for base, head in pairs if base.passes
-    )
-    return math.prod(chances)
+    failing = (Pair(base, Trials(0, head.trials)) for base, head in pairs if base.passes)
+    return math.prod(dict(head_law(pair))[0] for pair in failing)
 
 
 def broken(pairs: Mapping[Name, Pair], *, level: float) -> list[Name]:
@@ -151,7 +149,10 @@ def broken(pairs: Mapping[Name, Pair], *, level: float) -> list[Name]:
     """
     values = {name: worse(pair) for name, pair in pairs.items()}
     order = sorted(values, key=values.__getitem__)
-    laws = {pair: _law_of_p(pair) for pair in set(pairs.values())}
+    # A p-value is the probability of at most itself.
+    laws = {
+        pair: list(accumulate(chance for _, chance in head_law(pair))) for pair in pairs.values()
+    }
     left = Counter(pairs.values())
     found = []
     for name in order:
@@ -165,14 +166,8 @@ def broken(pairs: Mapping[Name, Pair], *, level: float) -> list[Name]:
     return found
 
 
-def _law_of_p(pair: Pair) -> Sequence[tuple[float, float]]:
-    """Return the possible p-values of a case in ascending order, each with the probability of at most it."""
-    reached = list(accumulate(chance for _, chance in head_law(pair)))
-    return [(value, value) for value in reached]
-
-
-def _at_most(law: Sequence[tuple[float, float]], value: float) -> float:
-    return min(1.0, max((chance for one, chance in law if one <= value * (1 + 1e-9)), default=0.0))
+def _at_most(values: Sequence[float], value: float) -> float:
+    return min(1.0, max((one for one in values if one <= value * (1 + 1e-9)), default=0.0))
 
 
 def _outcomes(pair: Pair) -> Mapping[int, tuple[int, float]]:
@@ -283,7 +278,7 @@ def _binomial(law: Law, number: int) -> Law:
 
 def _p_value(laws: Sequence[Law], observed: int, level: float, lanes: int) -> float:
     whole: Law = {0: 1.0}
-    rest = sorted(laws, key=len if lanes > 1 else _widest_first)
+    rest = sorted(laws, key=len if lanes > 1 else lambda law: min(law) - max(law))
     while rest and len(whole) * len(rest[0]) <= _FOLDED:
         whole = _fold(whole, rest.pop(0))
     if not rest:
@@ -297,13 +292,7 @@ def _p_value(laws: Sequence[Law], observed: int, level: float, lanes: int) -> fl
     return value
 
 
-def _widest_first(law: Law) -> int:
-    return min(law) - max(law)
-
-
 class _Normal(NamedTuple):
-    """A normal distribution."""
-
     mean: float
     variance: float
 

@@ -7,7 +7,7 @@ one session are a cluster.
 """
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -85,7 +85,8 @@ class Judged:
         around = Interval(self.rate - self.half_width, self.rate + self.half_width)
         below = above = 0.0
         for at, ends in enumerate((around, self.passed.interval, self.failed.interval)):
-            moved = [function(*_with(point, at, end)) for end in ends]
+            points = ([*point[:at], end, *point[at + 1 :]] for end in ends)
+            moved = [function(*one) for one in points]
             shifts = [0.0 if one is None else one - value for one in moved]
             below += min(0.0, *shifts) ** 2
             above += max(0.0, *shifts) ** 2
@@ -105,8 +106,3 @@ class Judged:
 def people(q: float, g1: float, g0: float) -> float:
     """Return the pass rate that people would find."""
     return q * g1 + (1 - q) * g0
-
-
-def _with(point: Sequence[float], at: int, value: float) -> tuple[float, float, float]:
-    q, passed, failed = (value if place == at else one for place, one in enumerate(point))
-    return q, passed, failed

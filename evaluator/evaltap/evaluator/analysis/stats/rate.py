@@ -1,9 +1,9 @@
 """`Rate`: a share or mean with its interval; no other class holds these together."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 Z95: Final = 1.959963984540054
 """The normal quantile of a two-sided 95 % interval."""
@@ -14,6 +14,9 @@ class Interval(NamedTuple):
 
     low: float
     high: float
+
+    def __format__(self, spec: str) -> str:
+        return f"{self.low:{spec}} to {self.high:{spec}}"
 
 
 Unit: TypeAlias = Literal["turns", "sessions", "cases", "trials", "labels", "items", "attempts"]
@@ -116,12 +119,6 @@ def pass_hat_k_unbiased(n: int, c: int, k: int) -> float:
     """
     _check(n, c, k)
     return math.comb(c, k) / math.comb(n, k) if k <= n else math.nan
-
-
-def runs_passed(summary: Mapping[str, Any]) -> tuple[int, int]:
-    """Return the number of runs in a result's `summary`, and the number of runs that passed."""
-    counts = summary.get("runStatusCounts") or {}
-    return int(summary.get("numRuns") or 0), int(counts.get("passed") or 0)
 
 
 def _check(n: int, c: int, k: int) -> None:

@@ -48,9 +48,8 @@ def current_marks(reader: StoreReader) -> Marks | None:
         return None
     *values, kept = rows[0]
     marks = Marks(*values)
-    return (
-        marks if (kept and not isinstance(reader, Store)) or marks == newest_rows(reader) else None
-    )
+    current = (kept and not isinstance(reader, Store)) or marks == newest_rows(reader)
+    return marks if current else None
 
 
 _NEWEST: Final = """
@@ -72,7 +71,6 @@ def key_of_case(app_name: str, eval_set_id: str, eval_id: str) -> str:
 
 CASE_KEY: Final = key_of_case("app_name", "eval_set_id", "eval_id")
 """The `case_key` of a row that names a case."""
-
 
 _KEYS: Final = "app_name, eval_set_id, eval_id"
 _UNITS: Final = ("turns", "scores", "latency", "tools", "left_out")
@@ -201,14 +199,9 @@ class Summaries:
             "until_scored": until.scored_at,
         }
         self._store.execute(_NEW_TURNS, given | {"decided": marks.decided_at})
-        self._store.execute(
-            _NEW_CASES,
-            given
-            | {
-                "feedback": marks.feedback_at,
-                "reviewed": _before(marks.reviewed_at, _CLOCKS_APART),
-            },
-        )
+        reviewed = max(marks.reviewed_at, NEVER + _CLOCKS_APART) - _CLOCKS_APART
+        given |= {"feedback": marks.feedback_at, "reviewed": reviewed}
+        self._store.execute(_NEW_CASES, given)
         self._find_minutes(
             "SEMI JOIN new_turns USING (app_name, eval_set_id, eval_id, invocation_id)",
             self._bounds(marks).landed_seq,
@@ -243,7 +236,9 @@ class Summaries:
             self._write_cases(self._of_cases(bounds))
             self._rewrite_minutes()
             newest = newest_rows(self._store)
-            self._mark(_earlier(until or self.marks() or Marks(), newest))
+            # The newest rows may have been deleted.
+            earlier: Any = map(min, until or self.marks() or Marks(), newest)
+            self._mark(Marks(*earlier))
             self._calls.note(newest.landed_seq)
         ((cases, minutes),) = self._store.rows(
             "SELECT (SELECT count(*) FROM dirty_cases), (SELECT count(*) FROM dirty_minutes)"
@@ -368,21 +363,6 @@ def _named(tables: Mapping[str, str]) -> dict[str, str]:
 
 def _tables(bucket: str) -> list[str]:
     return [f"{unit}_by_{bucket}" for unit in _UNITS]
-
-
-def _before(moment: datetime, margin: timedelta) -> datetime:
-    return moment if moment == NEVER else moment - margin
-
-
-def _earlier(one: Marks, other: Marks) -> Marks:
-    """Return the earlier of both marks, because the newest rows may have been deleted."""
-    return Marks(
-        min(one.landed_seq, other.landed_seq),
-        min(one.scored_at, other.scored_at),
-        min(one.feedback_at, other.feedback_at),
-        min(one.reviewed_at, other.reviewed_at),
-        min(one.decided_at, other.decided_at),
-    )
 
 
 _TABLES: Final[Mapping[str, str]] = {

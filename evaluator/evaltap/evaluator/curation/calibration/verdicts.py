@@ -128,13 +128,16 @@ def calibrate(labels: Sequence[Labelled], verdicts: Verdicts) -> Calibration:
             for verdict in (True, False)
         ),
     )
-    known = _has_labels(judged)
+    # Each verdict that the judge gives needs labels; otherwise, figures would be guesses.
+    of_each = ((judged.passed, judged.rate), (judged.failed, 1 - judged.rate))
+    known = all(labels.count or not share for labels, share in of_each)
 
     def figure(function: Figure, low: float = 0.0) -> Rate | None:
         return judged.rate_of(function, low) if known else None
 
-    base = figure(people)
-    table = table_of(labels)
+    base, table = figure(people), table_of(labels)
+    count = verdicts.passes + verdicts.fails
+    corrected = Corrected(judged.rate, count, judged.rate_of(people))
     found = Calibration(
         table,
         figure(_agreement),
@@ -143,7 +146,7 @@ def calibrate(labels: Sequence[Labelled], verdicts: Verdicts) -> Calibration:
         None if base is None else max(base.value, 1 - base.value),
         figure(_false_pass),
         figure(_false_fail),
-        _corrected(judged, verdicts),
+        corrected if count else Corrected(None, 0, None),
         Trust.TOO_FEW,
         _missing(table, judged, verdicts),
     )
@@ -151,21 +154,6 @@ def calibrate(labels: Sequence[Labelled], verdicts: Verdicts) -> Calibration:
         return found
     trust, reasons = _trust(found, judged, verdicts)
     return found._replace(trust=trust, reasons=reasons)
-
-
-def _has_labels(judged: Judged) -> bool:
-    """Return whether each verdict that the judge gives has labels; otherwise, figures would be guesses."""
-    return all(
-        labels.count or not share
-        for labels, share in ((judged.passed, judged.rate), (judged.failed, 1 - judged.rate))
-    )
-
-
-def _corrected(judged: Judged, verdicts: Verdicts) -> Corrected:
-    count = verdicts.passes + verdicts.fails
-    if not count:
-        return Corrected(None, 0, None)
-    return Corrected(judged.rate, count, judged.rate_of(people))
 
 
 # The four shares of verdicts of judge and person follow from the judge's pass rate q and the shares
@@ -384,23 +372,23 @@ def calibrate_metric(
         if first != label.line:
             raise InputError(f"line {label.line}: labels the same as line {first}; keep one")
         by_level[level].append((label, verdict))
-    return [_calibrated(name, level, found, verdicts) for level, found in by_level.items()]
-
-
-def _calibrated(
-    name: str, level: Level, found: Sequence[tuple[Label, _Verdict]], verdicts: _Verdicts
-) -> Calibrated:
-    labels, differing = [], []
-    for label, verdict in found:
-        if verdict.passes is None:
-            continue
-        weight = 1 / verdict.probability
-        labels.append(Labelled(verdict.passes, label.passes, weight, label.key.eval_id))
-        if verdict.passes != label.passes:
-            key = label.key
-            differing.append((key.eval_id, key.invocation_id, key.rubric_id, verdict.passes))
-    calibration = calibrate(labels, verdicts.of(level))
-    return Calibrated(name, level, calibration, len(found) - len(labels), tuple(differing))
+    calibrated = []
+    for level, found in by_level.items():
+        judged = [(label, one.passes, 1 / one.probability) for label, one in found]
+        pairs = [
+            Labelled(passes, label.passes, weight, label.key.eval_id)
+            for label, passes, weight in judged
+            if passes is not None
+        ]
+        differing = tuple(
+            (*label.key[:3], passes)
+            for label, passes, _ in judged
+            if passes is not None and passes != label.passes
+        )
+        calibration = calibrate(pairs, verdicts.of(level))
+        without_verdict = len(found) - len(pairs)
+        calibrated.append(Calibrated(name, level, calibration, without_verdict, differing))
+    return calibrated
 
 
 def _verdict(verdicts: _Verdicts, label: Label, metric_name: str) -> _Verdict:

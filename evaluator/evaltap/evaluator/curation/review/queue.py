@@ -2,8 +2,8 @@
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import combinations
 from pathlib import Path
@@ -78,22 +78,10 @@ class Item:
 
     def data(self) -> dict[str, Json]:
         """Return the item as JSON data."""
-        return {
-            "item_id": self.item_id,
-            "queue": self.queue,
-            "app": self.app,
-            "eval_set_id": self.eval_set_id,
-            "eval_id": self.eval_id,
-            "invocation_id": self.invocation_id,
-            "reason": self.reason,
-            "state": self.state,
-            "verdict": self.verdict,
-            "reviewers": list(self.reviewers),
-            "needed": self.needed,
-            "turn": plain_turn(self.turn, "1"),
-            "correction": self.correction or None,
-            "after": self.after,
-        }
+        found: dict[str, Json] = asdict(self)
+        del found["before"], found["waiting"]
+        turn, correction = plain_turn(self.turn, "1"), self.correction or None
+        return {**found, "turn": turn, "correction": correction}
 
 
 class Added(NamedTuple):
@@ -107,7 +95,19 @@ class Added(NamedTuple):
 def add_items(store: StoreWriter, wanted: Sequence[Wanted], queue: str = DEFAULT_QUEUE) -> Added:
     """Queue turns that have a question or an answer and are not queued yet."""
     known = set(store.column("SELECT item_id FROM review_items"))
-    turns = _turns(store, {one[:4] for one in wanted})
+    keys = {one[:4] for one in wanted}
+    landed = [
+        ((app, name, eval_id, turn), revision, at)
+        for app, name, eval_id, turn, revision, at in store.rows(
+            _LATEST, {"ids": sorted({key[2] for key in keys})}
+        )
+        if (app, name, eval_id, turn) in keys
+    ]
+    texts = DocumentReader(store).read([LandedTurns(key[:3], [at]) for key, _, at in landed])
+    turns = {
+        key: (revision, orjson.loads(*found.actual))
+        for (key, revision, _), found in zip(landed, texts, strict=True)
+    }
     now = utc_now()
     rows: list[tuple[object, ...]] = []
     silent = 0
@@ -123,21 +123,6 @@ def add_items(store: StoreWriter, wanted: Sequence[Wanted], queue: str = DEFAULT
     with store.transaction():
         store.append("review_items", rows)
     return Added(len(rows), silent)
-
-
-def _turns(
-    store: StoreReader, wanted: Set[tuple[str, ...]]
-) -> dict[tuple[str, ...], tuple[int, CaseData]]:
-    """Return the latest revision of some turns, with its number."""
-    rows = store.rows(_LATEST, {"ids": sorted({key[2] for key in wanted})})
-    found = [(tuple(key), revision, at) for *key, revision, at in rows if tuple(key) in wanted]
-    at_positions = [LandedTurns((key[0], key[1], key[2]), [at]) for key, _, at in found]
-    return {
-        key: (revision, orjson.loads(*texts.actual))
-        for (key, revision, _), texts in zip(
-            found, DocumentReader(store).read(at_positions), strict=True
-        )
-    }
 
 
 _LATEST: Final = """
@@ -200,7 +185,7 @@ def _item(row: Row, turns: Sequence[tuple[str, str]]) -> Item | None:
     return Item(
         name, queue, app, eval_set_id, eval_id, invocation_id, reason, state, verdict,
         tuple(reviewers), needed, waiting, tuple(orjson.loads(text) for _, text in turns[:at]),
-        orjson.loads(turns[at][1]), correction or "", orjson.loads(after) if after else None,
+        orjson.loads(turns[at][1]), correction or "", orjson.loads(after) if after else None
     )  # fmt: skip
 
 
@@ -229,23 +214,17 @@ def next_item(
 ) -> Item | None:
     """Hand out and claim the next item that this reviewer has not decided; None if there is none."""
     now = now or utc_now()
-    mine = {
-        row[0]
-        for row in store.rows(
-            "SELECT item_id FROM v_review_decisions WHERE reviewer = ?", [reviewer]
-        )
-    }
-    held = {
-        row[0]
-        for row in store.rows(
-            "SELECT item_id FROM reviews WHERE action = 'claim' AND reviewer <> ? AND reviewed_at > ?"
-            " AND item_id NOT IN (SELECT item_id FROM v_review_decisions)",
-            [reviewer, now - LEASE],
-        )
-    }
+    decided = "SELECT item_id FROM v_review_decisions"
+    mine = store.column(f"{decided} WHERE reviewer = ?", [reviewer])
+    held = store.column(
+        "SELECT item_id FROM reviews WHERE action = 'claim' AND reviewer <> ? AND reviewed_at > ?"
+        f" AND item_id NOT IN ({decided})",
+        [reviewer, now - LEASE],
+    )
+    taken = {*mine, *held}
     for row in store.rows(_ITEMS, {"queue": queue, "item": ""}):
         name, waiting = row[0], row[11]
-        if not waiting or name in mine | held:
+        if not waiting or name in taken:
             continue
         for one in items(store, item_id=name):  # none if the turn was erased
             decide(store, one, reviewer, "claim", now=now)
@@ -291,8 +270,7 @@ def undo(store: StoreWriter, reviewer: str, item_id: str = "") -> Item:
     if not rows:
         raise InputError(f"{reviewer} has no decision to undo")
     ((review_id, decided),) = rows
-    one = item(store, decided)
-    decide(store, one, reviewer, "undo", undoes=review_id)
+    decide(store, item(store, decided), reviewer, "undo", undoes=review_id)
     return item(store, decided)
 
 
@@ -344,8 +322,7 @@ def draw_for_labels(store: StoreReader, metric: str, count: int) -> list[Wanted]
         known = store.column("SELECT DISTINCT metric_name FROM latest_turn_scores ORDER BY 1")
         hint = did_you_mean_one_of(metric, known) if known else "score some first"
         raise InputError(f"--draw {metric}: no turn has a verdict of this metric; {hint}")
-    half = count // 2
-    fails = min(len(drawn[False]), max(half, count - len(drawn[True])))
+    fails = min(len(drawn[False]), max(count // 2, count - len(drawn[True])))
     shares = {False: fails, True: min(len(drawn[True]), count - fails)}
     wanted = []
     for passes, taken in shares.items():
@@ -454,7 +431,7 @@ def import_decisions(store: StoreWriter, file: Path, reviewer: str) -> int:
         if action not in DECIDED:
             raise FormatError(
                 f"action is {action!r}; expected item_id and action, one of {', '.join(DECIDED)}",
-                path=str(file), place=place,
+                path=str(file), place=place
             )  # fmt: skip
         one = item(store, str(row.get("item_id")))
         after = None

@@ -307,12 +307,7 @@ class Lander:
             self._recent.add(landed, self._landed_seq, known.header if begins else None)
         return True
 
-    def _commit(
-        self,
-        rows: _Rows,
-        batch: SourceBatch,
-        instead_of: Sequence[DeadLetterId],
-    ) -> None:
+    def _commit(self, rows: _Rows, batch: SourceBatch, instead_of: Sequence[DeadLetterId]) -> None:
         first_seq = self._landed_seq - len(rows.turns) + 1
         try:
             now = self._store.now()
@@ -439,7 +434,6 @@ FROM (
 ) known
 GROUP BY app_name, eval_set_id, eval_id
 """
-
 
 _BITS: Final = 1 << 27
 _PROBES: Final = 4

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.monitoring.alerting.notice import Notice, evidence_page
 from evaltap.evaluator.monitoring.alerting.outbox import AlertOutbox
 from evaltap.evaluator.monitoring.alerting.receivers import Receiver, make_receiver
@@ -55,22 +56,13 @@ def alert_outbox(
 
     def excerpts(cases: Sequence[str]) -> list[str]:
         redacted = redactor()
+
+        def short(text: str | None) -> str:
+            return one_line(redacted(text or ""), _LONGEST_QUOTE)
+
         rows = store.rows(_WORDS, {"ids": list(cases)[:_CASES_QUOTED]})
-        return [
-            f"{case}: {_short(redacted(asked or ''))} -> {_short(redacted(answer or ''))}"
-            for case, asked, answer in rows
-        ]
+        return [f"{case}: {short(asked)} -> {short(answer)}" for case, asked, answer in rows]
 
-    return AlertOutbox(
-        store,
-        receivers,
-        _notices(rules, store),
-        excerpts_of=excerpts,
-        silenced=lambda watch: is_silenced(rules, watch),
-    )
-
-
-def _notices(rules: MonitorFile, store: Store) -> Callable[[Alert, datetime, bool], Notice]:
     watches = {watch.name: watch for watch in rules.watch}
 
     def notice_of(alert: Alert, began_at: datetime, repeated: bool) -> Notice:
@@ -80,9 +72,7 @@ def _notices(rules: MonitorFile, store: Store) -> Callable[[Alert, datetime, boo
         page = evidence_page(rules, watch, alert, store)
         return Notice(alert, began_at, watch, page, store.path.name, repeated)
 
-    return notice_of
+    def silenced(watch: str) -> bool:
+        return is_silenced(rules, watch)
 
-
-def _short(text: str) -> str:
-    one_line = " ".join(text.split())
-    return one_line if len(one_line) <= _LONGEST_QUOTE else f"{one_line[:_LONGEST_QUOTE]}…"
+    return AlertOutbox(store, receivers, notice_of, excerpts_of=excerpts, silenced=silenced)

@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from evaltap.evaluator.monitoring.history import Alert
 from evaltap.evaluator.monitoring.model import explanation, joined_text, summary
+from evaltap.evaluator.monitoring.rules import SEVERITIES
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.formats.model import Json
 from evaltap.schemas.formats.monitor import MonitorFile, Watch
@@ -22,7 +23,6 @@ from evaltap.schemas.text import utc_text
 NOT_ENDED: Final = "0001-01-01T00:00:00Z"
 """Alertmanager's end time of an alarm that is on."""
 _LONGEST_SLACK: Final = 3_000
-_SEVERITIES: Final = ("critical", "error", "warning", "info")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Notice:
     @property
     def severity(self) -> str:
         """critical, error, warning or info."""
-        return self.watch.severity if self.watch.severity in _SEVERITIES else "warning"
+        return self.watch.severity if self.watch.severity in SEVERITIES else "warning"
 
     @property
     def labels(self) -> dict[str, str]:
@@ -92,14 +92,14 @@ def evidence_page(rules: MonitorFile, watch: Watch, alert: Alert, store: StoreRe
     if not rules.evidence_url or not alert.event.cases:
         return ""
     case = alert.event.cases[0]
-    app = watch.where.get("app") or alert.event.slice.get("app") or _app_of(case, store)
+    app = watch.where.get("app") or alert.event.slice.get("app")
+    if not app:
+        # The newest one, if several share the case's id.
+        newest = (
+            "SELECT app_name FROM latest_cases WHERE eval_id = ? ORDER BY landed_at DESC LIMIT 1"
+        )
+        app = next(iter(store.column(newest, [case])), None)
     return rules.evidence_url.format(app=quote(app or "-", safe=""), eval_id=quote(case, safe=""))
-
-
-def _app_of(case: str, store: StoreReader) -> str:
-    """Return the app of a case, or the newest app if several share its id; empty if it has none."""
-    found = store.rows(_APP, {"case": case})
-    return found[0][0] if found else ""
 
 
 def alertmanager(notice: Notice) -> list[Json]:
@@ -116,8 +116,7 @@ def alertmanager(notice: Notice) -> list[Json]:
 
 def webhook(notice: Notice) -> Json:
     """Return the body that Alertmanager sends to webhooks, plus the row of `monitor alerts --json`."""
-    event = notice.alert.event
-    ended = event.at if notice.status == "resolved" else None
+    ended = notice.alert.event.at if notice.status == "resolved" else None
     annotations = {"summary": notice.summary, "description": notice.description}
     one = {
         "status": notice.status,
@@ -175,11 +174,6 @@ def pagerduty(notice: Notice, routing_key: str) -> Json:
         if notice.evidence_url:
             found["links"] = [{"href": notice.evidence_url, "text": "a case"}]
     return found
-
-
-_APP: Final = """
-SELECT app_name FROM latest_cases WHERE eval_id = $case ORDER BY landed_at DESC LIMIT 1
-"""
 
 
 def _slack_text(text: str) -> str:

@@ -47,7 +47,6 @@ class AlertOutbox:
         now: Callable[[], datetime] = utc_now,
     ) -> None:
         self._store = store
-        self._now = now
         self._channels = [_Channel(one, notice_of, excerpts_of, silenced, now) for one in receivers]
 
     def begin(self) -> None:
@@ -217,8 +216,7 @@ class _Channel:
         for one in list(self._waiting):
             blocked = one.alert.alert_id in before
             before.add(one.alert.alert_id)
-            silenced = self._silenced(one.alert.event.watch)
-            if blocked or silenced or one.not_before > self._now():
+            if blocked or self._silenced(one.alert.event.watch) or one.not_before > self._now():
                 continue
             began = self._began.get(one.alert.alert_id, one.alert.noted_at)
             notice = self._notice_of(one.alert, began, one.repeated)

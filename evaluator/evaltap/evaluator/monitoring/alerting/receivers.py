@@ -4,6 +4,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
 from urllib.parse import urlsplit
@@ -65,30 +66,21 @@ class Receiver(Protocol):
         ...
 
 
+@dataclass(slots=True)
 class HttpReceiver:
     """Posts JSON to one address, with headers; does not follow redirects."""
 
-    def __init__(
-        self,
-        name: str,
-        client: HttpClient,
-        body: Callable[[Notice], Json],
-        repeat_seconds: float,
-        *,
-        keeps_all: bool = True,
-        content: bool = False,
-    ) -> None:
-        self.name = name
-        self.content = content
-        self.repeat_seconds = repeat_seconds
-        self.keeps_all = keeps_all
-        self._client = client
-        self._body = body
+    name: str
+    client: HttpClient
+    body: Callable[[Notice], Json]
+    repeat_seconds: float
+    keeps_all: bool = True
+    content: bool = False
 
     def deliver(self, notice: Notice) -> None:
         """Post the notice; any response other than 2xx is a failure."""
         try:
-            status = self._client.post(json.dumps(self._body(notice)).encode(), SECONDS).status
+            status = self.client.post(json.dumps(self.body(notice)).encode(), SECONDS).status
         except NoAnswerInTimeError:
             raise NotDeliveredError(f"no answer within {SECONDS:g} s") from None
         except NotSentError as error:
@@ -103,25 +95,22 @@ class HttpReceiver:
             raise NotDeliveredError(f"answered {status}")
 
 
+@dataclass(slots=True)
 class CommandReceiver:
     """Runs a program with the notice on its standard input, as the JSON of a webhook."""
 
-    keeps_all = True
-
-    def __init__(
-        self, name: str, argv: Sequence[str], repeat_seconds: float, *, content: bool = False
-    ) -> None:
-        self.name = name
-        self.content = content
-        self.repeat_seconds = repeat_seconds
-        self._argv = tuple(argv)
+    name: str
+    argv: Sequence[str]
+    repeat_seconds: float
+    keeps_all: bool = True
+    content: bool = False
 
     def deliver(self, notice: Notice) -> None:
         """Run the program; any exit code other than 0 is a failure."""
         environ = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
         given = json.dumps(webhook(notice)).encode()
         try:
-            run_command(self._argv, given, Limits(COMMAND_SECONDS, _COMMAND_MEMORY), environ)
+            run_command(tuple(self.argv), given, Limits(COMMAND_SECONDS, _COMMAND_MEMORY), environ)
         except (CommandError, OSError) as error:
             raise NotDeliveredError(str(error)) from None
 
@@ -133,7 +122,7 @@ def make_receiver(
     seconds, content = settings.repeat_hours * 3600, settings.content
     if settings.type == "command":
         return CommandReceiver(name, settings.argv, seconds, content=content)
-    filled = _Secrets(environ, place)
+    filled = partial(_filled, environ, place)
     url = filled(settings.url) if settings.url else PAGERDUTY
     if settings.type == "alertmanager" and not url.rstrip("/").endswith("/api/v2/alerts"):
         url = f"{url.rstrip('/')}/api/v2/alerts"
@@ -149,24 +138,18 @@ def make_receiver(
     return HttpReceiver(name, client, body, seconds, content=content)
 
 
-class _Secrets:
-    """Replaces names of environment variables by their values."""
+def _filled(environ: Mapping[str, str], place: str, text: str) -> str:
+    """Return a text with names of environment variables replaced by their values."""
 
-    def __init__(self, environ: Mapping[str, str], place: str) -> None:
-        self._environ = environ
-        self._place = place
+    def value(found: re.Match[str]) -> str:
+        given = environ.get(found[1], "").strip()
+        if not given:
+            raise InputError(
+                f"{place}: the environment variable {found[1]} is not set; set it, or remove the receiver"
+            )
+        return given
 
-    def __call__(self, text: str) -> str:
-        def value(found: re.Match[str]) -> str:
-            given = self._environ.get(found[1], "").strip()
-            if not given:
-                raise InputError(
-                    f"{self._place}: the environment variable {found[1]} is not set; set it, or remove the"
-                    " receiver"
-                )
-            return given
-
-        return _VARIABLE.sub(value, text)
+    return _VARIABLE.sub(value, text)
 
 
 def _client(url: str, headers: Mapping[str, str], place: str, *, private: bool) -> HttpClient:

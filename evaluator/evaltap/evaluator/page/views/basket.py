@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Final
 
 from evaltap.evaluator.analysis.filters.choice import Choice
@@ -24,14 +23,7 @@ from evaltap.evaluator.page.exporting import (
     exported_cases,
     filter_of,
 )
-from evaltap.evaluator.page.request import (
-    Download,
-    PageAnswer,
-    PageRequest,
-    case_link,
-    key_text,
-    link,
-)
+from evaltap.evaluator.page.request import Download, PageRequest, case_link, key_text, link
 from evaltap.evaluator.page.views.cases import all_of
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
@@ -84,11 +76,6 @@ class BasketPage:
     """The set files to which cases can be added, each with its command."""
 
 
-def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
-    """Read the reader's basket."""
-    return PageAnswer("basket.html.j2", "Basket", read(reader, request))
-
-
 def read(reader: StoreReader, request: PageRequest) -> BasketPage:
     """Return the basket, and the cases that it yields with the parameters `as`, `format` and `name`."""
     since = changes.picked(reader, request.person)
@@ -107,12 +94,13 @@ def read(reader: StoreReader, request: PageRequest) -> BasketPage:
             if content != wanted.content and not made.cases:
                 made = exported_cases(reader, keys, content, request.redact)
                 wanted = export_request(content, request["format"], request["name"])
-    store = request.store_path
+    store, picked = request.store_path, []
+    for one, key in zip(cases, keys, strict=True):
+        approved, rejected = reviewed.get(key, (0, 0))
+        hrefs = case_link(key), case_link(key, "/expected")
+        picked.append(PickedCase(one, since[key], key_text(key), approved, rejected, *hrefs))
     return BasketPage(
-        tuple(
-            _picked(one, key, since[key], reviewed.get(key, (0, 0)))
-            for one, key in zip(cases, keys, strict=True)
-        ),
+        tuple(picked),
         wanted,
         tuple((name, words, _to(wanted, name)) for name, words in CONTENTS.items()),
         tuple(ENDINGS),
@@ -130,11 +118,6 @@ def _to(wanted: ExportRequest, content: str) -> str:
     form = "" if wanted.form == "trpc" else wanted.form
     name = "" if wanted.name == "basket" else wanted.name
     return link("/basket", **{"as": content}, format=form, name=name)
-
-
-def _picked(case: ListedCase, key: CaseKey, at: datetime, reviewed: tuple[int, int]) -> PickedCase:
-    hrefs = case_link(key), case_link(key, "/expected")
-    return PickedCase(case, at, key_text(key), *reviewed, *hrefs)
 
 
 # -- what people do with it ---------------------------------------------------------------------
@@ -185,7 +168,12 @@ def export(writer: CursorWriter, request: PageRequest) -> Download:
 
 def add_to_set(writer: CursorWriter, request: PageRequest) -> str:
     """Add the basket to one of the set files with which the page was started."""
-    path = _set_of(request, request["file"])
+    path = next((one for one in request.sets if one.name == request["file"]), None)
+    if path is None:
+        given = request.sets or "none"
+        raise InputError(
+            f"unknown set {request['file']!r}; the page was started with --set {given}"
+        )
     wanted = export_request(request["as"], "trpc", "")
     if wanted.content == "recorded":
         raise InputError("recorded cases cannot be added to a set; choose expected or inputs")
@@ -207,15 +195,6 @@ def _basket(writer: CursorWriter, request: PageRequest) -> Sequence[CaseKey]:
     if not keys:
         raise InputError("the basket is empty; pick cases in the list with x and b")
     return keys
-
-
-def _set_of(request: PageRequest, name: str) -> Path:
-    for path in request.sets:
-        if path.name == name:
-            return path
-    raise InputError(
-        f"unknown set {name!r}; the page was started with --set {request.sets or 'none'}"
-    )
 
 
 def _nothing(left_out: Sequence[Mapping[str, str]]) -> str:

@@ -13,6 +13,7 @@ from evaltap.evaluator.analysis.filters.restricted import restricted_to_case
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.page import changes
 from evaltap.evaluator.page.request import (
+    THIS_CASE,
     PageAnswer,
     PageRequest,
     case_link,
@@ -138,19 +139,18 @@ LIMITS: Final = Limits(cases=1, turns=TOGETHER, calls=200, text=20_000, turn_sco
 
 # From the table instead of a view, so that the turns of one case are found before revisions are
 # compared.
-_TURNS: Final = """
+_TURNS: Final = f"""
 SELECT invocation_id, turn_revision, started_at, status, version, environment, agent_name, tags, trace_id,
        producer_id, seq, landed_at, sampling_reason, inclusion_probability, close_reason,
        count(*) OVER (PARTITION BY invocation_id) AS revisions
-FROM turns
-WHERE app_name = $app AND eval_set_id = $eval_set AND eval_id = $eval_id
+FROM turns WHERE {THIS_CASE}
 QUALIFY row_number() OVER (PARTITION BY invocation_id ORDER BY turn_revision DESC, landed_seq) = 1
 ORDER BY started_at NULLS FIRST, min(landed_seq) OVER (PARTITION BY invocation_id)
 """
-_HEADER: Final = """
+_HEADER: Final = f"""
 SELECT app_name, eval_set_id, eval_id, user_id, service, framework, convention, recorder_version, revision,
        landed_at
-FROM latest_cases WHERE app_name = $app AND eval_set_id = $eval_set AND eval_id = $eval_id
+FROM latest_cases WHERE {THIS_CASE}
 """
 _RUNS: Final = """
 SELECT DISTINCT s.run_id, r.kind, r.started_at
@@ -158,18 +158,9 @@ FROM scores s LEFT JOIN runs r USING (run_id)
 WHERE s.app_name = $app AND s.eval_set_id = $eval_set AND s.eval_id = $eval_id
 ORDER BY r.started_at DESC LIMIT 20
 """
-_EVALUATORS: Final = """
-SELECT DISTINCT metric_name, evaluator_name FROM scores
-WHERE app_name = $app AND eval_set_id = $eval_set AND eval_id = $eval_id
-"""
-_IN_REVIEW: Final = """
-SELECT 1 FROM review_items
-WHERE app_name = $app AND eval_set_id = $eval_set AND eval_id = $eval_id LIMIT 1
-"""
-_QUEUED: Final = """
-SELECT 1 FROM v_review_items
-WHERE app_name = $app AND eval_set_id = $eval_set AND eval_id = $eval_id AND verdict IS NULL LIMIT 1
-"""
+_EVALUATORS: Final = f"SELECT DISTINCT metric_name, evaluator_name FROM scores WHERE {THIS_CASE}"
+_IN_REVIEW: Final = f"SELECT 1 FROM review_items WHERE {THIS_CASE} LIMIT 1"
+_QUEUED: Final = f"SELECT 1 FROM v_review_items WHERE {THIS_CASE} AND verdict IS NULL LIMIT 1"
 _FEEDBACK: Final = """
 SELECT invocation_id, name, positive, score, comment, correction, given_by, given_at
 FROM v_feedback
@@ -314,7 +305,6 @@ def _provenance(header: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
 
 
 def _raw(reader: StoreReader, key: CaseKey) -> str:
-    """Return a landed case as JSON."""
     with these_cases(reader, [key]) as cases:
         data = [case for _, case in landed_data(reader, cases)]
     return orjson.dumps(data[0], option=orjson.OPT_INDENT_2).decode() if data else ""

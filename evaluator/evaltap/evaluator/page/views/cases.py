@@ -20,7 +20,7 @@ from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.page import changes
 from evaltap.evaluator.page.masking import without_words
-from evaltap.evaluator.page.request import PageAnswer, PageRequest, case_link, key_text, link
+from evaltap.evaluator.page.request import PageRequest, case_link, key_text, link
 from evaltap.evaluator.reports.wording import readable
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
@@ -75,11 +75,6 @@ class CasesPage:
     landed: bool
     """Whether any case has landed at all."""
     fields: tuple[tuple[str, str], ...]
-
-
-def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
-    """Read a page of the list."""
-    return PageAnswer("cases.html.j2", "Cases", read(reader, request))
 
 
 def read(reader: StoreReader, request: PageRequest) -> CasesPage:

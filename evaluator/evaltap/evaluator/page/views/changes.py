@@ -183,8 +183,7 @@ def undo(writer: CursorWriter, request: PageRequest) -> str:
     if row.kind == "review":
         named = "SELECT item_id FROM reviews WHERE review_id = ?"
         (item_id,) = writer.column(named, [row.change_id])
-        one = item(writer, item_id)
-        decide(writer, one, request.person.name, "undo", undoes=row.change_id)
+        decide(writer, item(writer, item_id), request.person.name, "undo", undoes=row.change_id)
     elif row.action == "add_to_set":
         _take_from_set(writer, request, row)
     else:

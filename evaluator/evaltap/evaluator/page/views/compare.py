@@ -1,6 +1,5 @@
 """Two runs side by side: the change under each metric, its certainty, and the affected cases."""
 
-import re
 import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -8,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from evaltap.evaluator.analysis.estimates.scope import Scope, condition
+from evaltap.evaluator.analysis.filters.language import quoted
 from evaltap.evaluator.cases.identity import CaseKey
-from evaltap.evaluator.cases.references import References
-from evaltap.evaluator.page.request import PageAnswer, PageRequest, Tab, case_link, link
+from evaltap.evaluator.page.request import PageRequest, Tab, case_link, link
 from evaltap.evaluator.page.views.runs import RunLine, newest_first
 from evaltap.evaluator.reports.compare import wording
 from evaltap.evaluator.reports.compare.comparison import compare
@@ -123,11 +122,6 @@ GROUP BY version ORDER BY max(started_at) DESC NULLS LAST, version LIMIT 50
 """
 
 
-def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
-    """Read the comparison of the runs `a` and `b`."""
-    return PageAnswer("compare.html.j2", "Compare", read(reader, request))
-
-
 def read(reader: StoreReader, request: PageRequest) -> ComparePage:
     """Return the comparison of two runs, or of the traffic of two versions.
 
@@ -163,7 +157,7 @@ def _of_versions(
         return link("/compare", a=f"{VERSION}{a}", b=f"{VERSION}{b}", across=across)
 
     def failing(metric: str) -> str:
-        q = f"version:{_quoted(head)} metric:{_quoted(metric)}=failed,crashed"
+        q = f"version:{quoted(head)} metric:{quoted(metric)}=failed,crashed"
         return link("/cases", q=q)
 
     try:
@@ -184,10 +178,6 @@ def _of_versions(
         metrics=metric_lines(found, failing),
         notes=found.notes,
     )
-
-
-def _quoted(word: str) -> str:
-    return word if re.fullmatch(r"[\w.-]+", word) else f'"{word}"'
 
 
 def _of_runs(reader: StoreReader, lines: Sequence[RunLine], request: PageRequest) -> ComparePage:
@@ -214,17 +204,14 @@ def _of_runs(reader: StoreReader, lines: Sequence[RunLine], request: PageRequest
         )
         return replace(page, problem=why)
     try:
-        sides = _side(reader, address.a), _side(reader, address.b)
+        # A case's turns are read when it is opened.
+        a_side, b_side = (side_of(reader, [run]) for run in (address.a, address.b))
+        sides = replace(a_side, trials=no_trials), replace(b_side, trials=no_trials)
         found = compare(*sides, Rules(across_metrics=bool(request["across"])))
     except InputError as error:
         across = "" if request["across"] else address.to(across="1")
         return replace(page, problem=str(error), across_href=across)
     return _compared(page, reader, found, sides, (a, b), address)
-
-
-def _side(reader: StoreReader, run_id: str) -> Side:
-    """Return the scores of a run; a case's turns are read when it is opened."""
-    return replace(side_of(reader, [run_id]), trials=no_trials)
 
 
 class _Address:
@@ -395,8 +382,29 @@ def _opened(
 ) -> Iterator[CaseSide]:
     for name, side, line in zip("AB", sides, runs, strict=True):
         key = None if case is None else _own_key(side, case.key)
-        if key is not None:
-            yield _case_side(reader, name, key, line, metric, request.references)
+        if key is None:
+            continue
+        run_id = line.run.run_id
+        report = read_case(
+            reader,
+            key,
+            run_id=run_id,
+            metric=metric,
+            references=request.references,
+            limits=_LIMITS,
+        )
+        cell = next((cell for cell in report.cells if cell.metric_name == metric), None)
+        turns, _ = views_of(replace(report, cells=()), within=name)  # the verdict stands above them
+        note = report.evidence_note
+        if line.run.kind == "files":
+            turns, note = (), "Its turns are not in this store, because it was scored from a file."
+        ((revision,),) = reader.rows(
+            "SELECT max(revision) FROM cases WHERE app_name = ? AND eval_set_id = ? AND eval_id = ?",
+            list(key),
+        )
+        if turns and revision != report.revision:
+            note = f"The score is for revision {report.revision}; the turns shown are of revision {revision}."
+        yield CaseSide(name, cell, turns, note, case_link(key, run=run_id, metric=metric))
 
 
 def _own_key(side: Side, key: CaseKey) -> CaseKey | None:
@@ -404,29 +412,3 @@ def _own_key(side: Side, key: CaseKey) -> CaseKey | None:
     named = key if key in side.cases else None
     named = named or next((one for one in side.cases if one[2] == key[2]), None)
     return None if named is None else side.stored[named]
-
-
-def _case_side(
-    reader: StoreReader,
-    name: str,
-    key: CaseKey,
-    line: RunLine,
-    metric: str,
-    references: References | None,
-) -> CaseSide:
-    run_id = line.run.run_id
-    report = read_case(
-        reader, key, run_id=run_id, metric=metric, references=references, limits=_LIMITS
-    )
-    cell = next((cell for cell in report.cells if cell.metric_name == metric), None)
-    turns, _ = views_of(replace(report, cells=()), within=name)  # the verdict stands above them
-    note = report.evidence_note
-    if line.run.kind == "files":
-        turns, note = (), "Its turns are not in this store, because it was scored from a file."
-    ((revision,),) = reader.rows(
-        "SELECT max(revision) FROM cases WHERE app_name = ? AND eval_set_id = ? AND eval_id = ?",
-        list(key),
-    )
-    if turns and revision != report.revision:
-        note = f"The score is for revision {report.revision}; the turns shown are of revision {revision}."
-    return CaseSide(name, cell, turns, note, case_link(key, run=run_id, metric=metric))

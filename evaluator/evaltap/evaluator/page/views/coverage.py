@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, timedelta
 from typing import Final
 
 from evaltap.evaluator.cases.evalsets.files import read_set
@@ -10,7 +10,7 @@ from evaltap.evaluator.curation.coverage import Coverage, CoveredValue, coverage
 from evaltap.evaluator.curation.drift import Drift, Shift, drift
 from evaltap.evaluator.curation.picks import TurnKey
 from evaltap.evaluator.curation.values import DIMENSIONS, Period, Seen, seen_in, seen_of_set
-from evaltap.evaluator.page.request import PageAnswer, PageRequest, key_text, link, list_of
+from evaltap.evaluator.page.request import PageRequest, key_text, link, list_of
 from evaltap.evaluator.store.queries import StoreReader
 
 PERIODS: Final = {"24h": timedelta(days=1), "7d": timedelta(days=7), "30d": timedelta(days=30)}
@@ -64,17 +64,20 @@ class CoveragePage:
     """The changes beyond chance, with texts for intents."""
 
 
-def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
-    """Read the coverage of the period by one dimension."""
-    return PageAnswer("coverage.html.j2", "Coverage", read(reader, request))
-
-
 def read(reader: StoreReader, request: PageRequest) -> CoveragePage:
     """Return the coverage of the turns of `period` by the eval sets, compared by `by`."""
     by = request["by"] if request["by"] in DIMENSIONS else "tools"
     period = request["period"] if request["period"] in PERIODS else "7d"
-    since = _end(reader, request) - PERIODS[period]
-    turns, earlier = _counts(reader, since, since - PERIODS[period])
+    ((last,),) = reader.rows("SELECT max(started_at) FROM turns")
+    # The last turn of a file that is not being written ends the period.
+    end = request.now if request.live or last is None else last.replace(tzinfo=UTC)
+    since = end - PERIODS[period]
+    before = since - PERIODS[period]
+    ((turns, earlier),) = reader.rows(
+        "SELECT count(*) FILTER (started_at >= $since), count(*) FILTER (started_at < $since)"
+        " FROM latest_turns WHERE started_at >= $before",
+        {"since": since.replace(tzinfo=None), "before": before.replace(tzinfo=None)},
+    )
     found, changed, seen = None, None, list[Seen]()
     if 0 < turns <= MOST_TURNS:
         cases = [
@@ -83,9 +86,9 @@ def read(reader: StoreReader, request: PageRequest) -> CoveragePage:
         seen = seen_in(reader, Period(since))
         found = coverage(by, seen, cases)
     if found and 0 < earlier <= MOST_TURNS:
-        before = seen_in(reader, Period(since - PERIODS[period], since))
-        (changed,) = drift([by], before, seen)
-        seen += before
+        previous = seen_in(reader, Period(before, since))
+        (changed,) = drift([by], previous, seen)
+        seen += previous
     return CoveragePage(
         sets=tuple(path.name for path in request.sets),
         by=by,
@@ -106,16 +109,6 @@ def read(reader: StoreReader, request: PageRequest) -> CoveragePage:
     )
 
 
-def _counts(reader: StoreReader, since: datetime, before: datetime) -> tuple[int, int]:
-    """Return the number of turns since a time, and between two times."""
-    ((turns, earlier),) = reader.rows(
-        "SELECT count(*) FILTER (started_at >= $since), count(*) FILTER (started_at < $since)"
-        " FROM latest_turns WHERE started_at >= $before",
-        {"since": since.replace(tzinfo=None), "before": before.replace(tzinfo=None)},
-    )
-    return turns, earlier
-
-
 def _shifts(changed: Drift, seen: Sequence[Seen]) -> tuple[Shift, ...]:
     """Return the values whose shares changed beyond chance; empty if the mix as a whole did not."""
     if changed.p_value > SURE:
@@ -126,12 +119,6 @@ def _shifts(changed: Drift, seen: Sequence[Seen]) -> tuple[Shift, ...]:
         for one in changed.shifts
         if one.low > 0 or one.high < 0
     )
-
-
-def _end(reader: StoreReader, request: PageRequest) -> datetime:
-    """Return the end of the period: now, or the last turn of a file that is not being written."""
-    ((last,),) = reader.rows("SELECT max(started_at) FROM turns")
-    return request.now if request.live or last is None else last.replace(tzinfo=UTC)
 
 
 def _gaps(found: Coverage) -> tuple[GapLine, ...]:

@@ -149,11 +149,6 @@ SELECT eval_id, any_value(opening) FROM case_index WHERE eval_id IN $ids GROUP B
 """
 
 
-def _is_silenced(event: Mapping[str, Any]) -> bool:
-    until = event.get("silenced_until")
-    return until is not None and datetime.fromisoformat(until) > datetime.now(UTC)
-
-
 def _overview(turned_at: datetime, since: str | None) -> str:
     """Return the overview from before a change until an hour after its alarm."""
     began = datetime.fromisoformat(since).replace(tzinfo=None) if since else turned_at
@@ -192,6 +187,7 @@ def view_alerts(reader: StoreReader, request: PageRequest) -> PageAnswer:
     openings: dict[str, str | None] = dict(reader.rows(_OPENINGS, {"ids": ids}))
     for row in alarms:
         event = orjson.loads(row["event"])
+        silenced_until = event.get("silenced_until")
         q = event.get("cases_filter") or ""
         found.append(
             Alert(
@@ -208,7 +204,8 @@ def view_alerts(reader: StoreReader, request: PageRequest) -> PageAnswer:
                 ),
                 chart=_chart(orjson.loads(row["rates"] or "[]"), event),
                 overview_href=_overview(row["turned_at"], event.get("since")),
-                silenced=_is_silenced(event),
+                silenced=silenced_until is not None
+                and datetime.fromisoformat(silenced_until) > datetime.now(UTC),
             )
         )
     return PageAnswer(

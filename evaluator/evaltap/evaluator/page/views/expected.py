@@ -1,13 +1,14 @@
 """Use recorded behaviour as expected: show the difference to the current expectation, and confirm."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
 import orjson
 
+from evaltap.evaluator.cases.evalsets.content import message_text
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.curation.review.queue import (
     DEFAULT_QUEUE,
@@ -20,6 +21,7 @@ from evaltap.evaluator.curation.review.queue import (
 )
 from evaltap.evaluator.page.changes import CursorWriter
 from evaltap.evaluator.page.request import (
+    THIS_CASE,
     PageAnswer,
     PageRequest,
     case_link,
@@ -36,17 +38,18 @@ from evaltap.schemas.errors import InputError
 from evaltap.schemas.formats.case import CaseData
 
 _LIMITS: Final = Limits(cases=1, turns=100, calls=200, text=20_000)
-_THIS: Final = "app_name = $app AND eval_set_id = $eval_set AND eval_id = $eval_id"
 _TURNS: Final = f"""
-SELECT invocation_id, turn_revision, actual_json FROM latest_turns WHERE {_THIS}
+SELECT invocation_id, turn_revision, actual_json FROM latest_turns WHERE {THIS_CASE}
 ORDER BY started_at NULLS FIRST, first_landed_seq
 """
-_ITEMS: Final = f"SELECT item_id, invocation_id FROM review_items WHERE {_THIS} ORDER BY added_at"
+_ITEMS: Final = (
+    f"SELECT item_id, invocation_id FROM review_items WHERE {THIS_CASE} ORDER BY added_at"
+)
 _STANDS: Final = f"""
 SELECT invocation_id, verdict, state, reviewers, reviewed_at,
        (SELECT count(*) FROM v_review_decisions d
         WHERE d.item_id = i.item_id AND d.reviewer = $who AND d.action IN ('approve', 'edit')) > 0 AS mine
-FROM v_review_items i WHERE {_THIS} AND verdict IS NOT NULL ORDER BY reviewed_at
+FROM v_review_items i WHERE {THIS_CASE} AND verdict IS NOT NULL ORDER BY reviewed_at
 """
 
 
@@ -112,26 +115,15 @@ def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
         )
     by_place = {one.place: one for one in decided_turns(reader, request, key)}
     report = read_case(reader, key, references=request.references, limits=_LIMITS)
-    shown = tuple(
-        _turn(place, evidence, orjson.loads(row[2]), by_place.get(place))
-        for place, (evidence, row) in enumerate(zip(report.evidence, turns, strict=False), 1)
-    )
-    data = ExpectedPage(key, key_text(key), shown, _seen(turns), _case_href(key, request))
+    shown = []
+    for place, (evidence, row) in enumerate(zip(report.evidence, turns, strict=False), 1):
+        actual: CaseData = orjson.loads(row[2])
+        tools = orjson.dumps(actual.get("tools") or [], option=orjson.OPT_INDENT_2).decode()
+        texts = message_text(actual.get("finalResponse")), tools
+        lines = lines_of(evidence.steps)
+        shown.append(TurnToExpect(place, evidence, lines, *texts, by_place.get(place)))
+    data = ExpectedPage(key, key_text(key), tuple(shown), _seen(turns), _case_href(key, request))
     return PageAnswer("expected.html.j2", "Use as expected", data)
-
-
-def _turn(
-    place: int, evidence: TurnEvidence, actual: CaseData, decided: Decided | None
-) -> TurnToExpect:
-    tools = orjson.dumps(actual.get("tools") or [], option=orjson.OPT_INDENT_2).decode()
-    answer = content_of(actual.get("finalResponse"))
-    return TurnToExpect(place, evidence, lines_of(evidence.steps), answer, tools, decided)
-
-
-def content_of(message: object) -> str:
-    """Return the text of a message; empty without one."""
-    content = message.get("content") if isinstance(message, Mapping) else None
-    return content if isinstance(content, str) else ""
 
 
 def _seen(turns: Sequence[tuple[object, ...]]) -> str:
@@ -175,7 +167,7 @@ def use(writer: CursorWriter, request: PageRequest) -> str:
 def _after(request: PageRequest, place: int, actual: CaseData) -> tuple[str | None, Any]:
     """Return answer and tools from the form if they differ from the recording."""
     answer: str | None = request[f"answer-{place}"].replace("\r\n", "\n")
-    if not answer or answer == content_of(actual.get("finalResponse")).strip():
+    if not answer or answer == message_text(actual.get("finalResponse")).strip():
         answer = None
     try:
         tools = orjson.loads(request[f"tools-{place}"]) if request[f"tools-{place}"] else None
@@ -203,7 +195,7 @@ def take_back(writer: CursorWriter, request: PageRequest) -> str:
     """Undo the reader's approvals of a case."""
     key = key_of(request["case"])
     rows = writer.rows(
-        f"SELECT item_id FROM v_review_decisions WHERE {_THIS} AND reviewer = $who"
+        f"SELECT item_id FROM v_review_decisions WHERE {THIS_CASE} AND reviewer = $who"
         " AND action IN ('approve', 'edit')",
         named(key) | {"who": request.person.name},
     )

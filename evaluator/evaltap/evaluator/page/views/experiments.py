@@ -204,11 +204,6 @@ class SessionPage:
     next_href: str
 
 
-def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
-    """Read the list."""
-    return PageAnswer("experiments.html.j2", "Experiments", read(reader, request))
-
-
 def read(reader: StoreReader, request: PageRequest) -> ExperimentsPage:
     """Return the page of experiments that begins at the parameter `at`."""
     rows = reader.records(_EXPERIMENTS, {"id": ""})
@@ -246,7 +241,6 @@ def _experiments(reader: StoreReader, rows: Sequence[Mapping[str, Any]]) -> tupl
 
 
 def _wanted(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
-    """Return the metrics of experiments, as parameters."""
     found: dict[str, list[str]] = {"of": [], "metrics": [], "digests": []}
     for row in rows:
         for part, digest in orjson.loads(row["configuration"]).items():
@@ -282,9 +276,30 @@ def view_one(reader: StoreReader, request: PageRequest) -> PageAnswer:
         if found is None:
             return problem(404, f"There is no session {request['case']!r} in experiment {name!r}.")
         return PageAnswer("beside.html.j2", request["case"], found)
-    return PageAnswer(
-        "experiment.html.j2", name, _experiment_page(request, experiment, lines, reasons)
+    shown = request["show"] if request["show"] in TABS else ""
+    chosen = [one for one in lines if shown in ("", one.kind)]
+    at = min(request.count("at"), len(chosen))
+    until = at + PER_PAGE
+
+    def to(**changed: str | int | None) -> str:
+        return link("/experiment", **{"id": experiment.experiment_id, "show": shown} | changed)
+
+    counts = {name: sum(one.kind == name for one in lines) for name in TABS}
+    page = ExperimentPage(
+        experiment=experiment,
+        reasons=tuple(reasons[:_REASONS]),
+        more_reasons=max(0, len(reasons) - _REASONS),
+        show=shown,
+        tabs=(
+            Tab("all", len(lines), to(show=None)),
+            *(Tab(name, count, to(show=name)) for name, count in counts.items() if count),
+        ),
+        sessions=tuple(replace(one, href=to(case=one.eval_id)) for one in chosen[at:until]),
+        matched=len(chosen),
+        next_href=to(at=until) if until < len(chosen) else "",
+        previous_href=to(at=max(at - PER_PAGE, 0) or None) if at else "",
     )
+    return PageAnswer("experiment.html.j2", name, page)
 
 
 @dataclass(slots=True)
@@ -391,42 +406,8 @@ def _reasons(units: Mapping[str, Sequence[_Unit]]) -> list[UnitReason]:
     return sorted(reasons, key=lambda one: (-one.count, one.state, one.tool, one.why))
 
 
-def _experiment_page(
-    request: PageRequest,
-    experiment: Experiment,
-    lines: Sequence[SessionLine],
-    reasons: Sequence[UnitReason],
-) -> ExperimentPage:
-    shown = request["show"] if request["show"] in TABS else ""
-    chosen = [one for one in lines if shown in ("", one.kind)]
-    at = min(request.count("at"), len(chosen))
-    until = at + PER_PAGE
-
-    def to(**changed: str | int | None) -> str:
-        return link("/experiment", **{"id": experiment.experiment_id, "show": shown} | changed)
-
-    counts = {name: sum(one.kind == name for one in lines) for name in TABS}
-    return ExperimentPage(
-        experiment=experiment,
-        reasons=tuple(reasons[:_REASONS]),
-        more_reasons=max(0, len(reasons) - _REASONS),
-        show=shown,
-        tabs=(
-            Tab("all", len(lines), to(show=None)),
-            *(Tab(name, count, to(show=name)) for name, count in counts.items() if count),
-        ),
-        sessions=tuple(replace(one, href=to(case=one.eval_id)) for one in chosen[at:until]),
-        matched=len(chosen),
-        next_href=to(at=until) if until < len(chosen) else "",
-        previous_href=to(at=max(at - PER_PAGE, 0) or None) if at else "",
-    )
-
-
 def _session_page(
-    reader: StoreReader,
-    request: PageRequest,
-    experiment: Experiment,
-    lines: Sequence[SessionLine],
+    reader: StoreReader, request: PageRequest, experiment: Experiment, lines: Sequence[SessionLine]
 ) -> SessionPage | None:
     found = next(sessions_beside(reader, experiment.experiment_id, [request["case"]]), None)
     if found is None:

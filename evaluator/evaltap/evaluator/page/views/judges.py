@@ -8,7 +8,7 @@ from evaltap.evaluator.analysis.estimates.labels import Label, reviewed_labels
 from evaltap.evaluator.curation.calibration.verdicts import Calibrated, calibrate_metric
 from evaltap.evaluator.page.request import PageAnswer, PageRequest, case_link
 from evaltap.evaluator.scoring.results.runs import RunMetric
-from evaltap.evaluator.store.queries import Record, Row, StoreReader
+from evaltap.evaluator.store.queries import Record, StoreReader
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.formats.metric import EvalMetric
 
@@ -79,44 +79,34 @@ def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
     """Read the statistics of each judge."""
     labels = reviewed_labels(reader)
     use, samples = reader.records(_USE), reader.records(_AGREEMENT)
-    judges = tuple(_judge(reader, row, labels, use, samples) for row in reader.rows(_METRICS))
+    judges = []
+    for name, evaluator, version, digest, text in reader.rows(_METRICS):
+        metric = RunMetric(EvalMetric.model_validate_json(text), evaluator, version, digest)
+        judged = set(reader.rows(_JUDGED, {"digest": digest}))
+        keys = ((one, one.key) for one in labels)
+        known = [
+            one for one, key in keys if (key.eval_set_id, key.eval_id, key.invocation_id) in judged
+        ]
+        calibrated: Sequence[Calibrated] = ()
+        problem = ""
+        try:
+            calibrated = calibrate_metric(reader, metric, known) if known else ()
+        except InputError as error:
+            problem = str(error)
+        judge = Judge(
+            name,
+            tuple(calibrated),
+            problem,
+            _disagreements(reader, calibrated, known),
+            tuple(one for one in use if one["metric_name"] == name),
+            next((one for one in samples if one["metric_name"] == name), None),
+        )
+        judges.append(judge)
     errors = tuple(
         {**row, "href": case_link((row["app_name"], row["eval_set_id"], row["eval_id"]))}
         for row in reader.records(_ERRORS)
     )
-    return PageAnswer("judges.html.j2", "Judges", JudgesPage(judges, errors))
-
-
-def _judge(
-    reader: StoreReader,
-    row: Row,
-    labels: Sequence[Label],
-    use: Sequence[Record],
-    samples: Sequence[Record],
-) -> Judge:
-    name, evaluator, version, digest, text = row
-    metric = RunMetric(EvalMetric.model_validate_json(text), evaluator, version, digest)
-    judged = set(reader.rows(_JUDGED, {"digest": digest}))
-    known = [
-        one
-        for one in labels
-        if (one.key.eval_set_id, one.key.eval_id, one.key.invocation_id) in judged
-    ]
-    calibrated: Sequence[Calibrated] = ()
-    problem = ""
-    try:
-        calibrated = calibrate_metric(reader, metric, known) if known else ()
-    except InputError as error:
-        problem = str(error)
-    mine = tuple(one for one in use if one["metric_name"] == name)
-    return Judge(
-        name,
-        tuple(calibrated),
-        problem,
-        _disagreements(reader, calibrated, known),
-        mine,
-        next((one for one in samples if one["metric_name"] == name), None),
-    )
+    return PageAnswer("judges.html.j2", "Judges", JudgesPage(tuple(judges), errors))
 
 
 def _disagreements(

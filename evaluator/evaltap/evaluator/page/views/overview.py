@@ -1,6 +1,6 @@
 """The overview: traffic in a span of time, rates with their certainty, and the most frequent failures."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Literal
@@ -120,8 +120,7 @@ def read(reader: StoreReader, request: PageRequest) -> Overview:
     rows = traffic.turn_buckets(reader, span, app)
     scores = traffic.newest_versions(traffic.score_buckets(reader, span, app))
     newest = request.past.get(
-        ("newest estimates", span.name or span, app),
-        lambda: newest_estimates(reader, span, app),
+        ("newest estimates", span.name or span, app), lambda: newest_estimates(reader, span, app)
     )
     earlier = traffic.score_buckets(reader, span.before, app, by_bucket=False)
     before = traffic.rates(traffic.newest_versions(earlier), newest)
@@ -142,7 +141,9 @@ def read(reader: StoreReader, request: PageRequest) -> Overview:
         verdicts=_verdict_counts(found, before),
         past=request.past,
     )
-    usual, alarms = _usual(before, chosen), alarms_in(reader, span)
+    same = [one.rate for one in before if chosen and one.digest == chosen.digest]
+    usual = next((rate.value for rate in same if rate), None)
+    alarms = alarms_in(reader, span)
     left_out = others.get(("turns", ""))
     return Overview(
         made,
@@ -158,9 +159,7 @@ def read(reader: StoreReader, request: PageRequest) -> Overview:
         charts=_charts(span, rows, scores, chosen, newest, latencies, usual, alarms),
         metrics=_metric_lines(request, span, found, before),
         reasons=tuple(Reason(one, _filter(request, _failing(one), span)) for one in why),
-        tools=tuple(
-            ToolLine(one, *(_cases(request, q, span) for q in _of_tool(one.tool))) for one in tools
-        ),
+        tools=tuple(_tool_line(request, one, span) for one in tools),
         delivery=delivery,
         turns=turns,
     )
@@ -175,7 +174,6 @@ def _is_sampled(rows: Sequence[TurnBucket], scores: Sequence[ScoreBucket]) -> bo
 def _metric_lines(
     request: PageRequest, span: Span, found: Sequence[MetricRate], before: Sequence[MetricRate]
 ) -> tuple[MetricLine, ...]:
-    """Return the rate of each metric next to that of the previous period."""
     earlier = {one.digest: one.rate for one in before}
     changes = traffic.changes([(earlier.get(one.digest), one.rate) for one in found])
     return tuple(
@@ -221,7 +219,6 @@ def _end(reader: StoreReader, request: PageRequest, last: datetime) -> datetime:
 
 
 def _minute(reader: StoreReader, which: Literal["min", "max"], hour: datetime) -> datetime:
-    """Return the first or last minute of an hour with a turn."""
     ((found,),) = reader.rows(
         f"SELECT {which}(bucket) FROM turns_by_minute"
         " WHERE bucket >= $hour AND bucket < $hour + INTERVAL 1 HOUR",
@@ -258,10 +255,9 @@ def _failing(reason: ReasonCount) -> str:
     return f"metric:{reason.metric}={reason.status}"
 
 
-def _of_tool(tool: str) -> tuple[str, str]:
-    """Return the filters of cases that call a tool, and of cases in which it failed."""
-    named = f"tool:{quoted(tool)}"
-    return named, f"{named} error:*"
+def _tool_line(request: PageRequest, use: ToolUse, span: Span) -> ToolLine:
+    q = f"tool:{quoted(use.tool)}"
+    return ToolLine(use, _cases(request, q, span), _cases(request, f"{q} error:*", span))
 
 
 def _tiles(
@@ -286,19 +282,13 @@ def _tiles(
     tiles = [Tile("turns", f"{turns:,}", remark, _cases(request, "", span))]
     if chosen and chosen.rate:
         ends = f"{100 * chosen.rate.interval.low:.1f} to {100 * chosen.rate.interval.high:.1f} %"
-        tiles.append(
-            Tile(
-                f"pass rate · {chosen.metric}",
-                f"{100 * chosen.rate.value:.1f} %",
-                ends,
-                _cases(request, f"metric:{chosen.metric}=failed", span),
-            )
-        )
+        share, failed = f"{100 * chosen.rate.value:.1f} %", f"metric:{chosen.metric}=failed"
+        href = _cases(request, failed, span)
+        tiles.append(Tile(f"pass rate · {chosen.metric}", share, ends, href))
     if (latency := latencies.get(None)) is not None:
         slow = _cases(request, f"latency:>{latency.p95 / 1000:.2g}s", span)
-        tiles.append(
-            Tile("latency, p95", duration(latency.p95), f"median {duration(latency.median)}", slow)
-        )
+        median = f"median {duration(latency.median)}"
+        tiles.append(Tile("latency, p95", duration(latency.p95), median, slow))
     if costs:
         priced = traffic.priced_turns(reader, span, request["app"])
         known = f"{money(cost / priced)} a turn" if priced else ""
@@ -307,23 +297,16 @@ def _tiles(
         if others is not None:
             known += f", {money(sum(costs))} of it recorded"
         tiles.append(Tile("cost", money(cost), known, _cases(request, "cost:>0", span)))
-    tiles += _tool_tiles(request, span, tools, sampled=others is not None)
+    if all_calls := sum(one.all_calls for one in tools):
+        calls, failed_calls = sum(one.calls for one in tools), sum(one.errors for one in tools)
+        failing = sum(one.all_errors for one in tools) / all_calls
+        recorded = "" if others is None else " recorded"
+        href = _cases(request, "error:*", span) if failed_calls else ""
+        said = f"{failed_calls:,} of {calls:,}{recorded} calls"
+        tiles.append(Tile("tool errors", f"{100 * failing:.1f} %", said, href))
     href = _cases(request, "status:unscored", span) if delivery.unscored else ""
     tiles.append(Tile("not scored", f"{delivery.unscored:,}", "cases, all time", href))
     return tuple(tiles)
-
-
-def _tool_tiles(
-    request: PageRequest, span: Span, tools: Sequence[ToolUse], *, sampled: bool
-) -> Iterator[Tile]:
-    """Yield the tile of tools, if any was called."""
-    calls, failed = sum(one.calls for one in tools), sum(one.errors for one in tools)
-    if all_calls := sum(one.all_calls for one in tools):
-        share = sum(one.all_errors for one in tools) / all_calls
-        recorded = " recorded" if sampled else ""
-        href = _cases(request, "error:*", span) if failed else ""
-        found = f"{failed:,} of {calls:,}{recorded} calls"
-        yield Tile("tool errors", f"{100 * share:.1f} %", found, href)
 
 
 def _verdict_counts(
@@ -335,12 +318,6 @@ def _verdict_counts(
         one.metric: TurnCounts(sum(one.counts.values()), earlier.get(one.metric, 0))
         for one in found
     }
-
-
-def _usual(before: Sequence[MetricRate], chosen: MetricRate | None) -> float | None:
-    """Return the rate of the chosen metric in the previous period."""
-    found = (one.rate for one in before if chosen and one.digest == chosen.digest)
-    return next((rate.value for rate in found if rate), None)
 
 
 def _delivery(reader: StoreReader) -> Delivery:
@@ -375,7 +352,6 @@ def _charts(
     usual: float | None,
     alarms: Sequence[Mark],
 ) -> tuple[Chart, ...]:
-    """Return the charts that have data."""
     turns, errors, costs = ([0.0] * span.buckets for _ in range(3))
     for row in rows:
         place = span.place(row.bucket)
@@ -397,9 +373,8 @@ def _charts(
         made.append(_pass_rate(span, scores, chosen, newest, usual, alarms))
     if any(costs):
         points = [Point(at, round(one, 6)) for at, one in zip(times, costs, strict=True)]
-        made.append(
-            bars("Cost", points, words="cost", say=f"{money(sum(costs))} in all", edge=money)
-        )
+        say = f"{money(sum(costs))} in all"
+        made.append(bars("Cost", points, words="cost", say=say, edge=money))
     if latencies:
         made.append(_latency(span, latencies))
     return tuple(made)
@@ -420,22 +395,13 @@ def _pass_rate(
     points = []
     for place, at in enumerate(span.times()):
         rate = traffic.share(by_place.get(place, []), newest.get(chosen.digest))
-        points.append(
-            Point(at, rate.value, rate.interval.low, rate.interval.high)
-            if rate
-            else Point(at, None)
-        )
-    rate = chosen.rate
-    say = (
-        f"{chosen.metric}: {100 * rate.value:.1f} % passed"
-        if rate
-        else f"{chosen.metric}: not evaluated"
-    )
+        points.append(Point(at, rate.value, *rate.interval) if rate else Point(at, None))
+    passed = f"{100 * chosen.rate.value:.1f} % passed" if chosen.rate else "not evaluated"
     dashed = "" if usual is None else f", dashed: period before, {100 * usual:.1f} %"
     return lines(
         f"Pass rate · {chosen.metric}",
         [("pass rate", points)],
-        say=f"{say}; band: 95 % interval{dashed}",
+        say=f"{chosen.metric}: {passed}; band: 95 % interval{dashed}",
         low=0.0,
         high=1.0,
         form=lambda share: f"{100 * share:.0f} %",

@@ -9,6 +9,7 @@ import orjson
 from evaltap.evaluator.analysis.filters.choice import Choice
 from evaltap.evaluator.analysis.filters.listing import list_page
 from evaltap.evaluator.analysis.stats.agreement import Agreement
+from evaltap.evaluator.cases.evalsets.content import message_text
 from evaltap.evaluator.cases.turn import run_failure
 from evaltap.evaluator.curation.review.queue import (
     DECIDED,
@@ -24,10 +25,9 @@ from evaltap.evaluator.curation.review.queue import (
     undo,
 )
 from evaltap.evaluator.page.changes import CursorWriter
-from evaltap.evaluator.page.request import PageAnswer, PageRequest, case_link, link, named
+from evaltap.evaluator.page.request import THIS_CASE, PageRequest, case_link, link, named
 from evaltap.evaluator.page.views.case import LIMITS
 from evaltap.evaluator.page.views.cases import all_of
-from evaltap.evaluator.page.views.expected import content_of
 from evaltap.evaluator.reports.diff_lines import DiffLine, lines_of
 from evaltap.evaluator.reports.model import TurnEvidence
 from evaltap.evaluator.reports.reader import read_case
@@ -43,9 +43,9 @@ SELECT queue, count(*) FILTER (waiting) AS waiting,
        count(*) AS items
 FROM v_review_items GROUP BY queue ORDER BY queue
 """
-_SAID: Final = """
+_SAID: Final = f"""
 SELECT metric_name, status, score, reason FROM latest_turn_scores
-WHERE app_name = $app AND eval_set_id = $eval_set AND eval_id = $eval_id AND invocation_id = $turn
+WHERE {THIS_CASE} AND invocation_id = $turn
 ORDER BY metric_name
 """
 
@@ -82,11 +82,6 @@ class ReviewPage:
     """Why the run of the turn failed; empty if it did not."""
 
 
-def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
-    """Read the queue, or the item `at`."""
-    return PageAnswer("review.html.j2", "Review", read(reader, request))
-
-
 def read(reader: StoreReader, request: PageRequest) -> ReviewPage:
     """Return the page of the item `at`, or of the queues."""
     ((mine,),) = reader.rows(
@@ -106,7 +101,7 @@ def read(reader: StoreReader, request: PageRequest) -> ReviewPage:
         evidence=evidence,
         lines=lines_of(evidence.steps) if evidence else (),
         tools_json=orjson.dumps(turn.get("tools") or [], option=orjson.OPT_INDENT_2).decode(),
-        answer=content_of(turn.get("finalResponse")),
+        answer=message_text(turn.get("finalResponse")),
         decided=_decided(reader, request),
         case_href=_case_href(found) if found else "",
         failure=(run_failure(found.turn) or "") if found else "",
@@ -123,8 +118,8 @@ def _evidence(reader: StoreReader, request: PageRequest, one: Item) -> TurnEvide
 def _before(one: Item | None) -> tuple[tuple[str, str], ...]:
     messages = []
     for turn in one.before if one else ():
-        messages.append(("User", content_of(turn.get("userContent"))))
-        answer = content_of(turn.get("finalResponse")) or run_failure(turn) or "no answer"
+        messages.append(("User", message_text(turn.get("userContent"))))
+        answer = message_text(turn.get("finalResponse")) or run_failure(turn) or "no answer"
         messages.append(("Answer", answer))
     return tuple(messages)
 

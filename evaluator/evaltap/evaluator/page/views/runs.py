@@ -81,11 +81,6 @@ class RunPage:
     """Runs to compare with, newest first."""
 
 
-def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
-    """Read the list."""
-    return PageAnswer("runs.html.j2", "Runs", read(reader, request))
-
-
 def read(reader: StoreReader, request: PageRequest) -> RunsPage:
     """Return the page of runs that begins at the parameter `at`."""
     lines = newest_first(reader, landing=request.live)

@@ -115,9 +115,7 @@ class LocalEngine:
         return rows
 
 
-def by_metrics(
-    cases: Sequence[PendingCase],
-) -> Iterator[tuple[tuple[int, ...], list[PendingCase]]]:
+def by_metrics(cases: Sequence[PendingCase]) -> Iterator[tuple[tuple[int, ...], list[PendingCase]]]:
     """Group cases by the metrics that they lack."""
     groups: dict[tuple[int, ...], list[PendingCase]] = {}
     for one in cases:

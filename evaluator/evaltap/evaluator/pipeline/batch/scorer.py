@@ -255,12 +255,7 @@ class PendingScorer:
         return run
 
     def _everything(
-        self,
-        at_a_time: int,
-        *,
-        until: int = LAST,
-        ahead: int = NAMES_PER_READ,
-        retry: bool = False,
+        self, at_a_time: int, *, until: int = LAST, ahead: int = NAMES_PER_READ, retry: bool = False
     ) -> Iterator[_Lot]:
         after = -1
         while names := self._pending.names(NAMES_PER_READ, after=after, until=until, retry=retry):

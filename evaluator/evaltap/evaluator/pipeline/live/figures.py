@@ -32,7 +32,6 @@ BUCKETS: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 """Seconds."""
 log = logging.getLogger(__name__)
 
-
 NO_EVIDENCE: Final[Mapping[str, float]] = {}
 
 
@@ -176,10 +175,7 @@ def _counts(store: StoreReader) -> list[Family]:
 def _traffic(store: StoreReader) -> list[Family]:
     landed = Family("evaltap_turns_landed_total", "counter", "Turns landed, as recorded.", ("app",))
     cost = Family(
-        "evaltap_turn_cost_usd_total",
-        "counter",
-        "Estimated cost of the traffic.",
-        ("app", "model"),
+        "evaltap_turn_cost_usd_total", "counter", "Estimated cost of the traffic.", ("app", "model")
     )
     latency = Family(
         "evaltap_turn_latency_seconds",

@@ -197,10 +197,7 @@ def _written(
 
 
 def remove_rows(
-    store: ArchiveStore,
-    doomed: Mapping[str, tuple[str, Mapping[str, object]]],
-    *,
-    dry_run: bool,
+    store: ArchiveStore, doomed: Mapping[str, tuple[str, Mapping[str, object]]], *, dry_run: bool
 ) -> Mapping[str, int]:
     """Write the files of an archive again without some rows: by table, their condition and what it binds.
 

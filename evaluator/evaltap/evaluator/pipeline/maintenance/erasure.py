@@ -229,11 +229,9 @@ _TABLES_OF_SESSIONS = (
     "SELECT table_name FROM duckdb_columns() WHERE column_name = 'eval_id' AND NOT internal"
 )
 
-
 _DEAD_LETTERS = """
 SELECT rowid, record_headers, record_key, record_value, detail FROM dead_letters
 """
-
 
 _NAMES_ONE = """
 (trace_id IN (SELECT trace_id FROM turns WHERE eval_id IN $sessions)
@@ -253,12 +251,7 @@ def _session_tables(store: Store) -> list[str]:
     return [name for (name,) in rows]
 
 
-def _delete(
-    store: Store,
-    tables: Collection[str],
-    subject: Subject,
-    letters: list[int],
-) -> None:
+def _delete(store: Store, tables: Collection[str], subject: Subject, letters: list[int]) -> None:
     sessions = list(subject.sessions | subject.names)
     summaries = Summaries(store)
     with store.transaction():

@@ -210,7 +210,6 @@ class FenceWatcher:
 
 _ANNOUNCED: Final = re.compile(r"between fences marked (\w+)\.")
 
-
 SHOWN_FLIPS = 10
 
 
@@ -257,7 +256,7 @@ def print_outcome(found: AttackReport, judge: str) -> None:
             one.family,
             *(f"{count:,}" for count in (one.flips, one.held, one.no_verdict)),
             f"{rate.value:.1%}" if rate else "-",
-            f"{rate.interval.low:.1%} to {rate.interval.high:.1%}" if rate else "",
+            f"{rate.interval:.1%}" if rate else "",
             style="bold" if one.family == "all" else None,
         )
     out.print(table)

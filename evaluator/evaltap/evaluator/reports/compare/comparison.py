@@ -63,6 +63,9 @@ def compare(base: Side, head: Side, rules: Rules | None = None) -> Comparison:
     metrics = tuple(sorted(changes, key=certainty))
     usage = usage_changes(base.recordings, head.recordings, cases.both, level=rules.alpha)
     verdict, reasons = verdict_of(metrics, usage, rules)
+    added, removed, changed = (
+        tuple(names[key] for key in keys) for keys in (cases.added, cases.removed, cases.changed)
+    )
     return Comparison(
         verdict,
         tuple(reasons),
@@ -73,17 +76,13 @@ def compare(base: Side, head: Side, rules: Rules | None = None) -> Comparison:
         head.runs,
         metrics,
         usage,
-        _named(cases.added, names),
-        _named(cases.removed, names),
-        _named(cases.changed, names),
+        added,
+        removed,
+        changed,
         (*renamed, *_notes(base, head, cases, pairs, metrics, rules)),
         differences(base, head, metrics),
         stratified(pairs, slices_of(base, head, cases.both, rules.by), rules),
     )
-
-
-def _named(keys: Sequence[CaseKey], names: Mapping[CaseKey, str]) -> tuple[str, ...]:
-    return tuple(names[key] for key in keys)
 
 
 def _notes(
@@ -104,13 +103,10 @@ def _notes(
             )
     for pair in pairs:
         ones, others = pair.base.digest, pair.head.digest
-        if ones != others:
-            known = ones and others
-            yield (
-                f"{pair.name}: compared across versions, {ones[:8]} and {others[:8]}"
-                if known
-                else f"{pair.name}: one side does not record which version of the metric it used"
-            )
+        if ones != others and ones and others:
+            yield f"{pair.name}: compared across versions, {ones[:8]} and {others[:8]}"
+        elif ones != others:
+            yield f"{pair.name}: one side does not record which version of the metric it used"
     for side in (base, head):
         if alike_answers := _repeated(side, cases.both):
             yield (

@@ -5,7 +5,7 @@ score each.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Final
@@ -34,7 +34,6 @@ from evaltap.schemas.formats.model import Json
 
 FORMAT: Final = "evaltap.baseline/1"
 _TRIAL: Final = "baseline"
-
 
 _NEEDED: Final = ("runId", "evalId", "metricName")
 _STATUSES: Final = (*VERDICTS, *WITHOUT_VERDICT)
@@ -65,9 +64,12 @@ def read_baseline(data: Json, path: Path) -> Side:
             raise FormatError(message, path=str(path), place=where)
         for name in metrics:
             found[name][key] = counted.get(name, Counts(0, 0))  # in base, without a verdict
-    sides = {
-        (name, metric.digest): _metric(metric, found[name]) for name, metric in metrics.items()
-    }
+    sides = {}
+    for name, metric in metrics.items():
+        thresholds = frozenset(() if metric.threshold is None else (metric.threshold,))
+        graded = any(counts.scores for counts in found[name].values())
+        side = MetricSide(metric.digest, thresholds, found[name], graded)
+        sides[name, metric.digest] = side
     return Side(str(path), file.runs, sides, recordings, contents_of(recordings))
 
 
@@ -75,7 +77,12 @@ def write_baseline(path: Path, side: Side) -> None:
     """Write a side as a baseline with sorted cases; the same scores produce the same bytes."""
     newest = dict(side.metrics)  # the newest version of each name is last
     versions = {name: (name, digest) for name, digest in newest}
-    metrics = [_written(name, newest[key]) for name, key in sorted(versions.items())]
+    metrics = []
+    for name, version in sorted(versions.items()):
+        metric = newest[version]
+        threshold = min(metric.thresholds) if len(metric.thresholds) == 1 else None
+        model = BaselineMetric(metric_name=name, digest=metric.digest, threshold=threshold)
+        metrics.append(model.model_dump(by_alias=True))
     keys = sorted({case for key in versions.values() for case in newest[key].cases})
     cases = [_case(key, side, versions) for key in keys]
     head = {"format": FORMAT, "runs": side.runs}
@@ -89,12 +96,6 @@ def write_baseline(path: Path, side: Side) -> None:
 
 def _lines(values: Sequence[Mapping[str, Json]]) -> str:
     return ",\n".join("  " + orjson.dumps(value).decode() for value in values)
-
-
-def _written(name: str, metric: MetricSide) -> Mapping[str, Json]:
-    threshold = min(metric.thresholds) if len(metric.thresholds) == 1 else None
-    model = BaselineMetric(metric_name=name, digest=metric.digest, threshold=threshold)
-    return model.model_dump(by_alias=True)
 
 
 def _case(key: CaseKey, side: Side, versions: Mapping[str, MetricKey]) -> Mapping[str, Json]:
@@ -125,12 +126,6 @@ def _case(key: CaseKey, side: Side, versions: Mapping[str, MetricKey]) -> Mappin
 def _mean(values: Sequence[float | None], digits: int) -> float | None:
     known = [value for value in values if value]
     return round(geometric_mean(known), digits) if known else None
-
-
-def _metric(metric: BaselineMetric, cases: Mapping[CaseKey, Counts]) -> MetricSide:
-    thresholds = frozenset(() if metric.threshold is None else (metric.threshold,))
-    graded = any(counts.scores for counts in cases.values())
-    return MetricSide(metric.digest, thresholds, cases, graded)
 
 
 def _counts(case: BaselineCase, path: Path, place: str) -> Mapping[str, Counts]:
@@ -165,10 +160,7 @@ def read_score_lines(path: Path) -> Side:
 
 def write_score_lines(path: Path, rows: Iterable[ScoreRow]) -> None:
     """Write sorted scores; the same scores produce the same bytes."""
-    write_bytes(path, b"".join(sorted(_score_lines(rows))))
-
-
-def _score_lines(rows: Iterable[ScoreRow]) -> Iterator[bytes]:
+    lines = []
     for row in rows:
         app, eval_set, eval_id = row.case
         line = {
@@ -182,7 +174,8 @@ def _score_lines(rows: Iterable[ScoreRow]) -> Iterator[bytes]:
             "status": row.status,
             "threshold": row.threshold,
         }
-        yield orjson.dumps(line) + b"\n"
+        lines.append(orjson.dumps(line) + b"\n")
+    write_bytes(path, b"".join(sorted(lines)))
 
 
 def _row(data: Json, path: str, number: int) -> ScoreRow:

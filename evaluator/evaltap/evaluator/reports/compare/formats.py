@@ -17,7 +17,7 @@ from evaltap.evaluator.reports.compare.model import (
 )
 from evaltap.evaluator.reports.formats import format_of
 from evaltap.evaluator.reports.junit import Suite, Test, class_part, junit_document
-from evaltap.evaluator.reports.markdown import diff_block, escape
+from evaltap.evaluator.reports.markdown import diff_block, escape, table
 from evaltap.evaluator.reports.model import redacted
 from evaltap.schemas.files.documents import write_bytes
 from evaltap.schemas.text import counted
@@ -32,17 +32,12 @@ def write_comparison(
     """
     if clean is not None:
         found = cleaned(found, clean)
-    text = _WRITERS[format_of(path)](found)
-    write_bytes(path, text.encode("utf-8", "replace"))
+    write_bytes(path, _WRITERS[format_of(path)](found).encode("utf-8", "replace"))
 
 
 def cleaned(found: Comparison, clean: Callable[[str], str]) -> Comparison:
     """Return a comparison with recorded texts as `clean` returns them."""
     return replace(found, differences=tuple(redacted(one, clean) for one in found.differences))
-
-
-def _json(found: Comparison) -> str:
-    return json.dumps(comparison_data(found), ensure_ascii=False, indent=1) + "\n"
 
 
 MAX_BYTES: Final = 60_000
@@ -59,10 +54,7 @@ _METRICS: Final = 100
 _QUESTION: Final = 80
 """The number of characters shown of a question."""
 _NAMES: Final = 20
-_TABLE: Final = (
-    "| metric | base | head | change, 95 % interval | certainty | trials |",
-    "| --- | ---: | ---: | --- | --- | --- |",
-)
+_TABLE: Final = ("metric", "base", "head", "change, 95 % interval", "certainty", "trials")
 
 
 def comparison_markdown(found: Comparison) -> str:
@@ -91,7 +83,7 @@ def _head(found: Comparison) -> Iterator[str]:
     yield f"## {_SIGNS[found.verdict]} {escape(wording.headline(found))}"
     yield escape(wording.sides(found))
     yield "\n".join(f"- {escape(reason)}" for reason in found.reasons)
-    yield "\n".join([*_TABLE, *_metrics(found)])
+    yield table(_TABLE, [*map(_metric_row, found.metrics[:_METRICS])], ("base", "head"))
     yield "\n".join(f"- **{use.name}**: {escape(wording.usage(use))}" for use in found.usage)
     if found.strata:
         yield f"### {wording.STRATA.capitalize()} ({len(found.strata):,})"
@@ -110,17 +102,16 @@ def _tail(found: Comparison) -> Iterator[str]:
     yield "\n".join(f"> {escape(note)}" for note in found.notes)
 
 
-def _metrics(found: Comparison) -> Iterator[str]:
-    for metric in found.metrics[:_METRICS]:
-        cells = (
-            metric.metric,
-            wording.rate(metric, metric.base),
-            wording.rate(metric, metric.head),
-            wording.difference(metric),
-            wording.certainty(metric),
-            wording.evidence(metric),
-        )
-        yield f"| {' | '.join(map(escape, cells))} |"
+def _metric_row(metric: MetricChange) -> tuple[str, ...]:
+    cells = (
+        metric.metric,
+        wording.rate(metric, metric.base),
+        wording.rate(metric, metric.head),
+        wording.difference(metric),
+        wording.certainty(metric),
+        wording.evidence(metric),
+    )
+    return tuple(map(escape, cells))
 
 
 def _more(left: int) -> Sequence[str]:
@@ -135,9 +126,8 @@ def _case(one: Difference) -> str:
     asked = f" · {escape(one.question, _QUESTION)}" if one.question else ""
     reasons = [f"- {escape(reason)}" for reason in wording.reason_lines(one)]
     block = diff_block(one.lines)
-    return "\n".join(
-        [f"<details><summary>{title}{asked}</summary>", "", *reasons, "", *block, "", "</details>"]
-    )
+    head = f"<details><summary>{title}{asked}</summary>"
+    return "\n".join([head, "", *reasons, "", *block, "", "</details>"])
 
 
 _SKIPPED: Final = ("flaky", "not_evaluated")
@@ -190,31 +180,28 @@ def _whole(metric: MetricChange, found: Comparison) -> Test:
     if metric.decides and reasons and found.exit_code:
         tag = "failure" if found.exit_code == 1 else "error"
     message = "; ".join(reasons) or f"{wording.change(metric)}, {wording.certainty(metric)}"
-    worse = [
+    worse = "\n".join(
         f"{one.name}: {finding.figures}: {one.crash or finding.reason}".rstrip(": ")
         for one in found.differences
         for finding in one.findings
         if one.outcome == "newly_failing" and finding.metric == metric.metric
-    ]
-    body = "\n".join(worse)
-    return Test(
-        "all cases", f"compare.{class_part(metric.metric)}", tag, found.verdict, message, body
     )
+    suite = f"compare.{class_part(metric.metric)}"
+    return Test("all cases", suite, tag, found.verdict, message, worse)
 
 
 def _usage(found: Comparison) -> list[Test]:
     tests = []
     for use in found.usage:
-        reasons = [one for one in found.reasons if one.startswith(f"{use.name}: ")]
-        tag = "failure" if reasons else None
-        message = "; ".join(reasons) or wording.usage(use)
+        reasons = "; ".join(one for one in found.reasons if one.startswith(f"{use.name}: "))
+        tag, message = "failure" if reasons else None, reasons or wording.usage(use)
         tests.append(Test(use.name, "compare.usage", tag, found.verdict, message))
     return tests
 
 
 _WRITERS: Final[Mapping[str, Callable[[Comparison], str]]] = {
     "html": comparison_page,
-    "json": _json,
+    "json": lambda found: json.dumps(comparison_data(found), ensure_ascii=False, indent=1) + "\n",
     "junit": comparison_junit,
     "markdown": comparison_markdown,
 }

@@ -10,7 +10,6 @@ from evaltap.evaluator.analysis.stats.difference import mean_rate
 from evaltap.evaluator.analysis.stats.exchange import Trials
 from evaltap.evaluator.analysis.stats.rate import Rate
 from evaltap.evaluator.cases.identity import CaseKey, case_identity
-from evaltap.evaluator.cases.turn import Case
 from evaltap.evaluator.reports.compare.sides import (
     Recording,
     ScoreRow,
@@ -39,7 +38,8 @@ class GatedCase(NamedTuple):
 
 def gated_side(gate: Gate, cases: Sequence[GatedCase], name: str) -> Side:
     """Return the verdicts of the dimensions and of the metrics on some cases."""
-    digests = _digests(gate)
+    digests = {one.metric.metric_name: one.digest for one in run_metrics(gate.scorer)}
+    digests |= dimension_digests(gate)
     rows: list[ScoreRow] = []
     made: defaultdict[CaseKey, dict[str, CaseData]] = defaultdict(dict)
     recordings: defaultdict[CaseKey, list[Recording]] = defaultdict(list)
@@ -59,7 +59,10 @@ def gated_side(gate: Gate, cases: Sequence[GatedCase], name: str) -> Side:
             scored = (metric.status.value, metric.score, metric.threshold, metric.reason)
             rows.append(ScoreRow(key, trial, metric.name, digests[metric.name], *scored))
         made[key][trial] = case
-        recordings[key].append(_recording(trial, case))
+        recorded = case.get("actualConversation") or case.get("conversation") or ()
+        expected = case.get("conversation") or [None] * len(recorded)
+        turns = list(map(recorded_turn, recorded, expected))
+        recordings[key].append(recording_of(trial, turns))
 
     return Side(
         name,
@@ -114,12 +117,6 @@ def _only(side: Side, names: Collection[str]) -> Side:
     return replace(side, metrics=metrics)
 
 
-def _digests(gate: Gate) -> dict[str, str]:
-    """Return the version digest of each metric and of each dimension."""
-    found = {one.metric.metric_name: one.digest for one in run_metrics(gate.scorer)}
-    return found | dimension_digests(gate)
-
-
 def _dimension_rows(gate: Gate, side: Side) -> list[ScoreRow]:
     """Return the verdicts on dimensions, computed from the scores of their metrics if base only has those."""
     digests = dimension_digests(gate)
@@ -146,12 +143,6 @@ def _dimension_row(gate: Gate, name: str, made_of: Sequence[ScoreRow], digest: s
     status, score = dimension_verdict(threshold, found)
     key, trial = made_of[0][:2]
     return ScoreRow(key, trial, name, digest, status.value, score, threshold)
-
-
-def _recording(trial: str, case: Case) -> Recording:
-    recorded = case.get("actualConversation") or case.get("conversation") or ()
-    expected = case.get("conversation") or [None] * len(recorded)
-    return recording_of(trial, list(map(recorded_turn, recorded, expected)))
 
 
 ORDER = ("passed", "incomplete", "failed")

@@ -65,21 +65,18 @@ def _metric_line(metric: MetricChange, rules: Rules, href: str) -> MetricLine:
 
 def comparison_section(found: Comparison, *, level: int = 2) -> Markup:
     """Return the section of a report, with a heading of a level; it only needs the style."""
-    text = (
-        templates()
-        .get_template("comparison.html.j2")
-        .render(
-            found=found,
-            level=level,
-            headline=wording.headline(found),
-            sides=wording.sides(found),
-            lines=metric_lines(found, lambda _: ""),
-            usage=[(f"{one.name}, {one.ratio.n} cases", wording.usage(one)) for one in found.usage],
-            groups=list(wording.groups(found)),
-            listed=list(wording.listed(found)),
-            outcomes=OUTCOMES,
-            wording=wording,
-        )
+    template = templates().get_template("comparison.html.j2")
+    text = template.render(
+        found=found,
+        level=level,
+        headline=wording.headline(found),
+        sides=wording.sides(found),
+        lines=metric_lines(found, lambda _: ""),
+        usage=[(f"{one.name}, {one.ratio.n} cases", wording.usage(one)) for one in found.usage],
+        groups=list(wording.groups(found)),
+        listed=list(wording.listed(found)),
+        outcomes=OUTCOMES,
+        wording=wording,
     )
     return Markup(text)
 

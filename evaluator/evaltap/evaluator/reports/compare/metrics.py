@@ -56,7 +56,16 @@ def metric_changes(
     wanted = rules.fail_on_metrics or [one.name for one in pairs if not one.graded]
     deciding_names = {*wanted} or {one.name for one in pairs}
     found = [_metric(pair, pair.name in deciding_names, rules) for pair in pairs]
-    return tuple(_with_cases(one, pairs, names, rules) for one in with_adjusted_p(found))
+    changes = []
+    for one in with_adjusted_p(found):
+        if not one.graded:
+            pair = next(pair for pair in pairs if pair.name == one.metric)
+            base, head = pair.base.cases, pair.head.cases
+            is_worse = regressed(one, rules)
+            worse = broken(_pairs(base, head), level=rules.alpha) if is_worse else ()
+            one = replace(one, cases=case_changes(base, head, names, worse))
+        changes.append(one)
+    return tuple(changes)
 
 
 def stratified(
@@ -140,7 +149,7 @@ def _passed(metric: PairedMetric, decides: bool, rules: Rules) -> MetricChange:
         nothing = Totals(None, 0)
         return MetricChange(
             metric.name, False, decides, nothing, nothing, math.nan, Interval(-1.0, 1.0), None, None, None,
-            undecided=("no case has a verdict on both sides",),
+            undecided=("no case has a verdict on both sides",)
         )  # fmt: skip
     before, now = (mean_rate(list(trials)) for trials in zip(*pairs, strict=True))
     drop = difference(before, now)
@@ -192,7 +201,7 @@ def _graded(metric: PairedMetric, decides: bool, rules: Rules) -> MetricChange:
     return MetricChange(
         metric.name, True, decides, base_totals, head_totals, drop.value, drop.interval, p_value,
         p_improvement, None,
-        undecided=tuple(undecided),
+        undecided=tuple(undecided)
     )  # fmt: skip
 
 
@@ -256,21 +265,6 @@ def _missing(base: Mapping[CaseKey, Counts], head: Mapping[CaseKey, Counts]) -> 
     return found
 
 
-def _with_cases(
-    change: MetricChange,
-    pairs: Sequence[PairedMetric],
-    names: Mapping[CaseKey, str],
-    rules: Rules,
-) -> MetricChange:
-    if change.graded:
-        return change
-    pair = next(one for one in pairs if one.name == change.metric)
-    worse: Collection[CaseKey] = ()
-    if regressed(change, rules):
-        worse = broken(_pairs(pair.base.cases, pair.head.cases), level=rules.alpha)
-    return replace(change, cases=case_changes(pair.base.cases, pair.head.cases, names, worse))
-
-
 def _or_one(value: float | None) -> float:
     return 1.0 if value is None else value
 
@@ -297,7 +291,10 @@ def _case_change(
 ) -> CaseChange:
     before, now = base.verdicts, head.verdicts
     if not base.trials or not head.trials:
-        change = _without_verdict(base, head)
+        gaps = base.missing + head.missing
+        nothing_tried = gaps and base.not_evaluated + head.not_evaluated == gaps
+        is_open = nothing_tried and not base.trials + head.trials
+        change: Change = "not_evaluated" if is_open else "missing"
         return CaseChange(key, name, before, now, None, change, "unknown")
     pair = Pair(before, now)
     p_value = worse(pair)
@@ -315,14 +312,6 @@ def _case_change(
         Rate.of_counts(*now, "trials") if flaky else None,
         base.passing or base.failing,
         head.failing or head.passing,
-    )
-
-
-def _without_verdict(base: Counts, head: Counts) -> Change:
-    gaps = base.missing + head.missing
-    nothing_tried = base.not_evaluated + head.not_evaluated == gaps
-    return (
-        "not_evaluated" if gaps and nothing_tried and not base.trials + head.trials else "missing"
     )
 
 
@@ -364,40 +353,29 @@ def usage_changes(
 
     The value of a case is the geometric mean of its trials; trials that cost nothing are ignored.
     """
-
-    def logs(value: Callable[[Recording], float | None]) -> list[tuple[float, float]]:
-        return [
+    measures: Sequence[tuple[Literal["cost", "latency"], str, Callable[[Recording], float | None]]]
+    measures = (
+        ("latency", "ms", lambda one: one.latency_ms),
+        ("cost", "USD", lambda one: one.cost_usd),
+    )
+    changes = []
+    for name, unit, value in measures:
+        logs = [
             (one, other)
             for key in cases
             if (one := _mean_log(map(value, base.get(key, ())))) is not None
             and (other := _mean_log(map(value, head.get(key, ())))) is not None
         ]
-
-    found = (
-        _usage_change("latency", "ms", logs(lambda one: one.latency_ms), level),
-        _usage_change("cost", "USD", logs(lambda one: one.cost_usd), level),
-    )
-    return tuple(change for change in found if change is not None)
-
-
-def _usage_change(
-    name: Literal["cost", "latency"], unit: str, logs: Sequence[tuple[float, float]], level: float
-) -> UsageChange | None:
-    """Return a change, given the logarithms of each case on both sides; None without any."""
-    if not logs:
-        return None
-    differences = [other - one for one, other in logs]
-    found = mean_score(differences)
-    low, high = (math.exp(end) for end in found.interval)
-    ratio = replace(found, value=math.exp(found.value), interval=Interval(low, high))
-    return UsageChange(
-        name,
-        unit,
-        math.exp(fmean(one for one, _ in logs)),
-        math.exp(fmean(other for _, other in logs)),
-        ratio,
-        sign_flip_p_value(differences, level=level),
-    )
+        if not logs:
+            continue
+        differences = [other - one for one, other in logs]
+        found = mean_score(differences)
+        low, high = (math.exp(end) for end in found.interval)
+        ratio = replace(found, value=math.exp(found.value), interval=Interval(low, high))
+        before, now = (math.exp(fmean(side)) for side in zip(*logs, strict=True))
+        p_value = sign_flip_p_value(differences, level=level)
+        changes.append(UsageChange(name, unit, before, now, ratio, p_value))
+    return tuple(changes)
 
 
 def _mean_log(values: Iterable[float | None]) -> float | None:
@@ -435,9 +413,9 @@ def _worse(
     limits = {"cost": rules.max_cost_ratio, "latency": rules.max_latency_ratio}
     for use in usage:
         limit = limits[use.name]
-        low, high = use.ratio.interval
-        if limit is not None and low > limit:
-            yield f"{use.name}: {use.ratio.value:.2f} times base ({low:.2f} to {high:.2f}), at most {limit:g}"
+        ratio = use.ratio
+        if limit is not None and ratio.interval.low > limit:
+            yield f"{use.name}: {ratio.value:.2f} times base ({ratio.interval:.2f}), at most {limit:g}"
 
 
 def _minimum(metric: MetricChange, rules: Rules, *, below: bool) -> Iterator[str]:
@@ -445,7 +423,7 @@ def _minimum(metric: MetricChange, rules: Rules, *, below: bool) -> Iterator[str
     if wanted is None or metric.graded or rate is None:
         return
     low, high = rate.interval
-    found = f"{metric.metric}: {rate.value:.1%} pass (95 %: {low:.1%} to {high:.1%})"
+    found = f"{metric.metric}: {rate.value:.1%} pass (95 %: {rate.interval:.1%})"
     if below and high < wanted:
         yield f"{found}, below the required {wanted:.1%}"
     elif not below and low < wanted <= high:

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from math import isnan
 from typing import Final, Literal
 
 from evaltap.evaluator.analysis.stats.exchange import Trials
@@ -231,7 +230,7 @@ def certainty(metric: MetricChange, *, better: bool = False) -> tuple[bool, floa
     """Return the sort key of a metric among those that got worse, or better: most certain first."""
     adjusted = metric.adjusted_p_improvement if better else metric.adjusted_p
     value = (metric.p_improvement if better else metric.p_value) if adjusted is None else adjusted
-    drop = 0.0 if isnan(metric.drop) else metric.drop
+    drop = 0.0 if math.isnan(metric.drop) else metric.drop
     return not metric.decides, 1.0 if value is None else value, drop if better else -drop
 
 

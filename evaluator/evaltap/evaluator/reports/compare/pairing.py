@@ -6,7 +6,7 @@ neither side.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -303,11 +303,9 @@ def _values(name: str, key: CaseKey, turns: Sequence[Case]) -> Collection[str]:
     if name == "language":
         texts = {turn.user_text or "": None for turn in map(Turn, turns)}
         return [language_of(" ".join(texts))]
-    paths = [list(_calls(turn)) for turn in turns]
+    paths = [
+        [str(call.get("name") or "") for call in one.calls if call] for one in map(Turn, turns)
+    ]
     if name == "tool":
         return {tool for path in paths for tool in path}
     return {" > ".join(path) for path in paths}
-
-
-def _calls(turn: Case) -> Iterator[str]:
-    yield from (str(call.get("name") or "") for call in Turn(turn).calls if call)

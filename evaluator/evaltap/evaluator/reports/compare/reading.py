@@ -114,11 +114,14 @@ def export_scores(texts: Sequence[str], out: Path) -> int:
     """
     sides = [read_side(text) for text in texts]
     if out.suffix in LINES_ENDINGS:
-        rows = [
-            row if len(sides) == 1 else row._replace(trial=f"{side.name} {row.trial}")
-            for side in sides
-            for row in _rows(side)
-        ]
+        rows = []
+        for side in sides:
+            if not side.rows:
+                raise InputError(
+                    f"{side.name}: has only counts, not every score; write a .json baseline instead"
+                )
+            prefix = f"{side.name} " if len(sides) > 1 else ""
+            rows += [row._replace(trial=f"{prefix}{row.trial}") for row in side.rows]
         write_score_lines(out, rows)
         return len(rows)
     if out.suffix != ".json":
@@ -128,14 +131,6 @@ def export_scores(texts: Sequence[str], out: Path) -> int:
     side = merged(sides)
     write_baseline(out, side)
     return len(side.cases)
-
-
-def _rows(side: Side) -> Sequence[ScoreRow]:
-    if not side.rows:
-        raise InputError(
-            f"{side.name}: has only counts, not every score; write a .json baseline instead"
-        )
-    return side.rows
 
 
 def read_result_side(path: Path) -> Side:
@@ -215,7 +210,13 @@ def side_of(store: StoreReader, runs: Sequence[str] = ()) -> Side:
     known = store.column("SELECT run_id FROM runs ORDER BY started_at")
     for run in runs:
         check_known(run, known, f"{path}: no run '{run}'", f"`evaltap runs {path}` lists them")
-    scored = _score_rows(store, runs)
+    query = sql(__name__, "side_scores").format(eval_set=_EVAL_SET)
+    scored = [
+        (ScoreRow((app, eval_set, eval_id), *score), run, stored_set)
+        for app, eval_set, eval_id, *score, run, stored_set in store.rows(
+            query, {"runs": list(runs)}
+        )
+    ]
     if not scored:
         raise InputError(f"{path}: no scores yet; score it with `evaltap score {path}`")
     recordings = _recordings(_turns(store, runs, _SEEN))
@@ -223,7 +224,6 @@ def side_of(store: StoreReader, runs: Sequence[str] = ()) -> Side:
     rows = [row for row, *_ in scored]
     count = len({run for _, run, _ in scored})
     stored = {row.case: (row.case[0], name, row.case[2]) for row, _, name in scored}
-
     return Side(
         name,
         count,
@@ -235,16 +235,6 @@ def side_of(store: StoreReader, runs: Sequence[str] = ()) -> Side:
         stored,
         _compared(store, runs),
     )
-
-
-def _score_rows(store: StoreReader, runs: Sequence[str]) -> list[tuple[ScoreRow, str, str]]:
-    """Return scores with their run and stored eval set, oldest first."""
-    query = sql(__name__, "side_scores").format(eval_set=_EVAL_SET)
-    rows = store.rows(query, {"runs": list(runs)})
-    return [
-        (ScoreRow((app, eval_set, eval_id), *score), run, stored_set)
-        for app, eval_set, eval_id, *score, run, stored_set in rows
-    ]
 
 
 def _turns(

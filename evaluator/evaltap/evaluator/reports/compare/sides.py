@@ -201,7 +201,19 @@ def metrics_of(rows: Iterable[ScoreRow]) -> dict[MetricKey, MetricSide]:
         cases = groups.pop(key, None) or defaultdict(lambda: defaultdict(list))
         groups[key] = cases  # the newest version of a metric is last
         cases[row.case][row.trial].append(row)
-    return {key: _metric(key, cases) for key, cases in groups.items()}
+    found = {}
+    for (name, digest), cases in groups.items():
+        all_rows = [row for trials in cases.values() for some in trials.values() for row in some]
+        thresholds = frozenset(row.threshold for row in all_rows if row.threshold is not None)
+        kinds = {row.status is None for row in all_rows if row.status not in WITHOUT_VERDICT}
+        if len(kinds) > 1:
+            raise InputError(
+                f"metric '{name}' has scores with and without `status` and `threshold`; expected all scores"
+                " of a metric to be alike"
+            )
+        counts = {case: _counts(trials) for case, trials in cases.items()}
+        found[name, digest] = MetricSide(digest, thresholds, counts, kinds == {True})
+    return found
 
 
 def merged(sides: Sequence[Side]) -> Side:
@@ -226,25 +238,6 @@ def _sum(one: MetricSide | None, other: MetricSide) -> MetricSide:
         cases[key] = cases[key].plus(counts) if key in cases else counts
     thresholds = one.thresholds | other.thresholds
     return MetricSide(one.digest, thresholds, cases, one.graded and other.graded)
-
-
-def _metric(
-    key: MetricKey, cases: Mapping[CaseKey, Mapping[str, Sequence[ScoreRow]]]
-) -> MetricSide:
-    rows = [row for trials in cases.values() for found in trials.values() for row in found]
-    thresholds = frozenset(row.threshold for row in rows if row.threshold is not None)
-    kinds = {row.status is None for row in rows if row.status not in WITHOUT_VERDICT}
-    if len(kinds) > 1:
-        raise InputError(
-            f"metric '{key[0]}' has scores with and without `status` and `threshold`; expected all scores"
-            " of a metric to be alike"
-        )
-    return MetricSide(
-        key[1],
-        thresholds,
-        {case: _counts(trials) for case, trials in cases.items()},
-        kinds == {True},
-    )
 
 
 def _counts(trials: Mapping[str, Sequence[ScoreRow]]) -> Counts:

@@ -105,9 +105,7 @@ def compare_traffic(base: Selection, head: Selection, rules: Rules) -> Compariso
     metrics = with_adjusted_p(changes)
     verdict, reasons = verdict_of(metrics, (), rules)
     strata = _strata(base, head, names, rules)
-    all_notes = tuple(
-        dict.fromkeys([*notes, *more, *_flags(base.name, ones), *_flags(head.name, others)])
-    )
+    notes += [*more, *_flags(base.name, ones), *_flags(head.name, others)]
     return Comparison(
         verdict,
         tuple(reasons),
@@ -117,7 +115,7 @@ def compare_traffic(base: Selection, head: Selection, rules: Rules) -> Compariso
         1,
         1,
         metrics,
-        notes=all_notes,
+        notes=tuple(dict.fromkeys(notes)),
         strata=strata,
     )
 
@@ -147,9 +145,8 @@ def _by_slice(side: Selection, by: str) -> Mapping[str, Mapping[str, Mapping[str
         value = rate.slice[by]
         if value is not None and rate.rate is not None:
             turns[value] += rate.rate.n
-            found.setdefault(value, {}).setdefault(rate.metric or "", {})[
-                rate.metric_digest or ""
-            ] = rate
+            versions = found.setdefault(value, {}).setdefault(rate.metric or "", {})
+            versions[rate.metric_digest or ""] = rate
     return {value: found[value] for value, _ in turns.most_common(MOST_VALUES)}
 
 
@@ -170,24 +167,16 @@ def _rates(side: Selection) -> tuple[Mapping[str, Mapping[str, SliceRate]], list
     return rates, list(found.notes)
 
 
-def _versions(
-    name: str, ones: Mapping[str, SliceRate], others: Mapping[str, SliceRate], rules: Rules
-) -> tuple[SliceRate, SliceRate]:
-    same = [digest for digest in others if digest in ones]
-    if same:
-        return ones[same[-1]], others[same[-1]]
-    if rules.across_metrics:
-        return list(ones.values())[-1], list(others.values())[-1]
-    raise InputError(
-        f"metric '{name}' differs between the sides; score both with the same metrics file, or compare them"
-        " anyway with --across-metrics"
-    )
-
-
 def _change(
     name: str, ones: Mapping[str, SliceRate], others: Mapping[str, SliceRate], rules: Rules
 ) -> MetricChange:
-    base, head = _versions(name, ones, others, rules)
+    same = [digest for digest in others if digest in ones]
+    if not (same or rules.across_metrics):
+        raise InputError(
+            f"metric '{name}' differs between the sides; score both with the same metrics file, or compare"
+            " them anyway with --across-metrics"
+        )
+    base, head = (one[same[-1]] if same else list(one.values())[-1] for one in (ones, others))
     before, now = _totals(base), _totals(head)
     assert base.rate is not None
     assert head.rate is not None  # sides without a rate are left out
@@ -218,10 +207,9 @@ def _totals(found: SliceRate) -> Totals:
 
 
 def _undecided(base: SliceRate, head: SliceRate) -> Sequence[str]:
-    found = []
-    for side, rate in (("base", base), ("head", head)):
-        if "few_sessions" in rate.flags:
-            found.append(f"{side} has effectively fewer than 10 sessions")
+    few = "has effectively fewer than 10 sessions"
+    sides = (("base", base), ("head", head))
+    found = [f"{side} {few}" for side, rate in sides if "few_sessions" in rate.flags]
     if abs(base.not_counted - head.not_counted) > _NOT_COUNTED:
         found.append(
             f"the sides differ in missing verdicts: {base.not_counted:.1%} of the turns in base,"

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from evaltap.evaluator.analysis.stats.rate import Interval
 from evaltap.evaluator.reports.compare.model import (
     SUSPECT,
     CaseChange,
@@ -135,7 +134,7 @@ def stratum_name(found: Comparison, one: Stratum) -> str:
 
 def usage(one: UsageChange) -> str:
     """Return the change of cost or latency, as a ratio."""
-    interval = f" (95 %: {_times(one.ratio.interval)})" if one.is_bounded else ""
+    interval = f" (95 %: {one.ratio.interval:.2f})" if one.is_bounded else ""
     amounts = f"{_amount(one.base)} -> {_amount(one.head)} {one.unit}"
     return f"{amounts}, x {one.ratio.value:.2f}{interval}, {p_value(one.p_value)}"
 
@@ -196,8 +195,7 @@ def figures(case: CaseChange) -> str:
     if case.p_value is None:
         return f"{counts}, {case.change.replace('_', ' ')}"
     if case.rate is not None:
-        low, high = case.rate.interval
-        share = f"{case.rate.value:.0%} ({low:.0%} to {high:.0%})"
+        share = f"{case.rate.value:.0%} ({case.rate.interval:.0%})"
         return f"{counts}, {case.change.replace('_', ' ')}: {share}"
     certain = f", {p_value(case.p_value)}" if case.p_value <= SUSPECT else ""
     suffix = "" if case.change == "same" else f", {case.change}"
@@ -228,10 +226,6 @@ def sides(found: Comparison) -> str:
 def signed(value: float, digits: int) -> str:
     """Return a number with its sign."""
     return f"{round(value, digits) + 0.0:+.{digits}f}"  # the sum with 0.0 is never -0.0
-
-
-def _times(interval: Interval) -> str:
-    return f"{interval.low:.2f} to {interval.high:.2f}"
 
 
 def _amount(value: float) -> str:

@@ -16,7 +16,7 @@ from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.text import cut
 from evaltap.evaluator.cases.turn import ToolCall, Turn
 from evaltap.evaluator.reports.diff_lines import SIGNS, Argument, Differing, DiffLine, lines_of
-from evaltap.evaluator.reports.evidence import compared_calls, made_calls
+from evaltap.evaluator.reports.evidence import compared_calls, error_text, made_calls
 from evaltap.evaluator.reports.model import Call, Limits
 from evaltap.evaluator.reports.reader import landed_data
 from evaltap.evaluator.reports.scope import these_cases
@@ -270,14 +270,13 @@ def _of_run(run: _Run, place: int, fate: Sequence[TurnFate]) -> _Column:
     turn = Turn(run.turns[place]) if place < len(run.turns) else None
     asked = run.answers[place] if place < len(run.answers) else None
     found = _Column(
-        turn,
-        fate=fate[place] if place < len(fate) else None,
-        verdicts=run.verdicts.get(place, {}),
+        turn, fate=fate[place] if place < len(fate) else None, verdicts=run.verdicts.get(place, {})
     )
     if turn is not None:
         found.calls = [call or {} for call in turn.tools]
     elif asked is not None:
-        found.calls = [{**_call(one)} for one in asked.get("calls") or ()]
+        made = asked.get("calls") or ()
+        found.calls = [{"name": one["tool"], "arguments": one["arguments"]} for one in made]
     if asked is not None and found.calls is not None:
         _mark_fork(found, found.calls, asked)
     return found
@@ -297,16 +296,15 @@ def _mark_fork(found: _Column, calls: list[ToolCall], asked: Mapping[str, Any]) 
         calls.append({"name": fork.tool, "arguments": fork.arguments})
 
 
-def _call(one: Mapping[str, Any]) -> ToolCall:
-    return {"name": one["tool"], "arguments": one["arguments"]}
-
-
 # -- rows ------------------------------------------------------------------------------------------
 
 
 def _turn(place: int, columns: list[_Column], *, is_recorded: bool) -> TurnBeside:
     rows = _rows(columns)
-    statuses = _statuses(columns)
+    statuses: defaultdict[str, set[str]] = defaultdict(set)
+    for one in columns:
+        for metric, status in one.verdicts.items():
+            statuses[metric].add(status)
     shown = {metric for metric, some in statuses.items() if some != {"passed"}}
     ends = [_end(one, columns[0], shown, is_recorded=False) for one in columns[1:]]
     ends.insert(0, _end(columns[0], None, shown, is_recorded=is_recorded))
@@ -318,23 +316,15 @@ def _turn(place: int, columns: list[_Column], *, is_recorded: bool) -> TurnBesid
     return TurnBeside(place, user and cut(user, LIMITS.text), rows, tuple(ends), differs)
 
 
-def _statuses(columns: Sequence[_Column]) -> Mapping[str, set[str]]:
-    """Return the different verdicts of each metric."""
-    found: defaultdict[str, set[str]] = defaultdict(set)
-    for one in columns:
-        for metric, status in one.verdicts.items():
-            found[metric].add(status)
-    return found
-
-
 def _end(one: _Column, first: _Column | None, shown: Set[str], *, is_recorded: bool) -> TurnEnd:
     """Return how a column ends; `shown` are the metrics whose verdicts are of interest."""
     text = one.text
+    telemetry = {} if one.turn is None else one.turn.data.get("telemetry") or {}
     return TurnEnd(
         text and cut(text, LIMITS.text),
         first is not None and text is not None and text == first.text,
         _note(one, is_recorded=is_recorded),
-        _error(one),
+        error_text(telemetry.get("error") or {}),
         tuple(Said(metric, one.verdicts[metric]) for metric in sorted(shown & one.verdicts.keys())),
     )
 
@@ -343,7 +333,7 @@ def _rows(columns: Sequence[_Column]) -> tuple[tuple[CallCell | None, ...], ...]
     """Return the calls of the first column in order, each with its counterparts, and others between."""
     first = columns[0].calls or []
     base = [
-        [_base(line, columns[0]), *[None] * (len(columns) - 1)]
+        [_cell(line, columns[0], is_base=True), *[None] * (len(columns) - 1)]
         for line in lines_of(made_calls(first, LIMITS))
     ]
     others: dict[int, list[list[CallCell | None]]] = {}
@@ -352,9 +342,8 @@ def _rows(columns: Sequence[_Column]) -> tuple[tuple[CallCell | None, ...], ...]
             continue
         after, forked = 0, False
         for line in lines_of(compared_calls(first, column.calls, LIMITS)):
-            is_fork = line.actual_place == column.fork + 1 and column.fork >= 0
-            forked = forked or is_fork
-            cell = _cell(line, column, is_fork=is_fork, is_past=forked and column.is_cut)
+            cell = _cell(line, column, is_past=forked and column.is_cut)
+            forked = forked or cell.kind == "fork"
             if line.expected_place is None:
                 _row_for(cell.name, at, others.setdefault(after, []), len(columns))[at] = cell
                 continue
@@ -378,19 +367,14 @@ def _row_for(
     return rows[-1]
 
 
-def _base(line: DiffLine, column: _Column) -> CallCell:
-    is_fork = line.actual_place == column.fork + 1 and column.fork >= 0
-    kind: CallKind = "fork" if is_fork else "base"
-    why = column.why if is_fork else ""
-    return CallCell(
-        kind, _SIGNS[kind], _WORDS[kind], line.name, line.actual, line.arguments, (), why
-    )
-
-
-def _cell(line: DiffLine, column: _Column, *, is_fork: bool, is_past: bool) -> CallCell:
+def _cell(
+    line: DiffLine, column: _Column, *, is_base: bool = False, is_past: bool = False
+) -> CallCell:
     kind: CallKind
-    if is_fork:
+    if line.actual_place == column.fork + 1 and column.fork >= 0:
         kind = "fork"
+    elif is_base:
+        kind = "base"
     elif line.kind == "missing":
         kind = "not_reached" if is_past else "missing"
     else:
@@ -401,9 +385,9 @@ def _cell(line: DiffLine, column: _Column, *, is_fork: bool, is_past: bool) -> C
         _WORDS[kind],
         line.name,
         None if line.actual is None else _new(line.actual, line.expected),
-        line.arguments if kind in ("extra", "fork") else (),
+        line.arguments if kind in ("base", "extra", "fork") else (),
         line.differing,
-        column.why if is_fork else "",
+        column.why if kind == "fork" else "",
     )
 
 
@@ -426,9 +410,3 @@ def _note(column: _Column, *, is_recorded: bool) -> str:
     if fate == "off_script":
         return "off script: the user's message answers something else"
     return "" if column.turn is None or column.turn.final_text is not None else "no answer"
-
-
-def _error(column: _Column) -> str:
-    telemetry = {} if column.turn is None else column.turn.data.get("telemetry") or {}
-    error = telemetry.get("error") or {}
-    return ": ".join(filter(None, (error.get("type"), error.get("message"))))

@@ -135,11 +135,26 @@ def views_of(
         ],
         {one.invocation_id: (one.user or "", one.answer or "") for one in report.evidence},
     )
-    turns = tuple(
-        _turn(place, evidence, cells, quotes, trace_url, (rows or {}).get(evidence.invocation_id))
-        for place, evidence in enumerate(report.evidence, first)
-    )
-    return turns, verdicts
+    turns = []
+    for place, evidence in enumerate(report.evidence, first):
+        row = (rows or {}).get(evidence.invocation_id)
+        turn = TurnView(
+            place,
+            evidence,
+            row["started_at"] if row else None,
+            row["revisions"] if row else 1,
+            lines_of(evidence.steps),
+            tuple(
+                TurnVerdict(cell.metric_name, turn.status, _reason(cell, turn, evidence))
+                for cell in cells
+                for turn in cell.turns
+                if turn.turn == place and turn.status in NOT_PASSED
+            ),
+            tuple(quotes.get(evidence.invocation_id, ())),
+            trace_url.of(evidence.trace_id) if trace_url else "",
+        )
+        turns.append(turn)
+    return tuple(turns), verdicts
 
 
 def _verdict(
@@ -186,7 +201,6 @@ def _rubrics(
 
 
 def _is_met(votes: Sequence[VoteCell]) -> bool:
-    """Return whether most samples fulfilled the rubric."""
     scores = [vote.score for vote in votes if vote.score is not None]
     return bool(scores) and 2 * sum(score >= 1 for score in scores) > len(scores)
 
@@ -210,32 +224,6 @@ def _with_quotes(
             rubrics.append(rubric)
         made.append(replace(verdict, rubrics=tuple(rubrics)))
     return tuple(made), quotes
-
-
-def _turn(
-    place: int,
-    evidence: TurnEvidence,
-    cells: Sequence[Cell],
-    quotes: Mapping[str, Sequence[Quote]],
-    trace_url: TraceUrl | None,
-    row: Record | None,
-) -> TurnView:
-    verdicts = tuple(
-        TurnVerdict(cell.metric_name, turn.status, _reason(cell, turn, evidence))
-        for cell in cells
-        for turn in cell.turns
-        if turn.turn == place and turn.status in NOT_PASSED
-    )
-    return TurnView(
-        place,
-        evidence,
-        row["started_at"] if row else None,
-        row["revisions"] if row else 1,
-        lines_of(evidence.steps),
-        verdicts,
-        tuple(quotes.get(evidence.invocation_id, ())),
-        trace_url.of(evidence.trace_id) if trace_url else "",
-    )
 
 
 def _reason(cell: Cell, turn: TurnCell, evidence: TurnEvidence) -> str:

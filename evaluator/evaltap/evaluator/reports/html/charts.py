@@ -49,16 +49,16 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One bucket as a rectangle."""
+    """One bucket, or one bin of a histogram, as a rectangle."""
 
     x: float
     y: float
     width: float
     height: float
-    part_y: float
-    part_height: float
-    title: str
-    incomplete: bool
+    part_y: float = 0.0
+    part_height: float = 0.0
+    title: str = ""
+    incomplete: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +182,16 @@ def lines(
     has_ends = any(p.ends for p in points)
     head = ["time", *(kind for kind, _ in series), *(["95 % interval"] if has_ends else [])]
     valued = [(n, p) for n, p in enumerate(points) if p.value is not None]
+
+    def text(value: float | None) -> str:
+        return "" if value is None else form(value)
+
     rows = [
-        (day_time(p.at), *(_value_text(one[n].value, form) for _, one in series), _ends(p, form))
+        (
+            day_time(p.at),
+            *(text(one[n].value) for _, one in series),
+            " to ".join(map(form, p.ends or ())),
+        )
         for n, p in valued
     ]
     return Chart(
@@ -217,14 +225,6 @@ def _first_and_last(points: Sequence[Point]) -> tuple[str, str]:
 
 def _with_marks(say: str, marks: Sequence[Mark]) -> str:
     return "; ".join([say, *(mark.title for mark in marks)])
-
-
-def _value_text(value: float | None, form: Callable[[float], str]) -> str:
-    return "" if value is None else form(value)
-
-
-def _ends(point: Point, form: Callable[[float], str]) -> str:
-    return "" if point.ends is None else " to ".join(map(form, point.ends))
 
 
 def _band(points: Sequence[Point], x: Place, y: Place) -> str:
@@ -273,20 +273,10 @@ def stack(counts: Mapping[str, int]) -> tuple[Segment, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """One bin of a histogram."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-
-
-@dataclass(frozen=True, slots=True)
 class Histogram:
     """The distribution of scores from 0 to 1 in a box of 150 by 40, and the thresholds."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[Bar, ...]
     thresholds: tuple[float, ...]
     sentence: str
     remark: str
@@ -303,7 +293,7 @@ def histogram(counts: Sequence[int], thresholds: Sequence[float], outside: int) 
         if count:
             # A single case among thousands must remain visible.
             height = max(1.5, _HISTOGRAM_HEIGHT * count / most)
-            columns.append(Column(place * step + 1, _HISTOGRAM_HEIGHT - height, step - 2, height))
+            columns.append(Bar(place * step + 1, _HISTOGRAM_HEIGHT - height, step - 2, height))
             ends = place / len(counts), (place + 1) / len(counts)
             said.append(f"{count:,} from {ends[0]:g} to {ends[1]:g}")
     remark = f"{outside:,} outside 0 to 1" if outside else ""

@@ -82,17 +82,14 @@ def plain_page(headline: str, brand: str, sections: Markup) -> str:
 
 def _document(template: str, *, script: str, **content: object) -> str:
     style = _static("style.css")
-    return (
-        templates()
-        .get_template(template)
-        .render(
-            **content,
-            keys=KEYS,
-            script=Markup(script),
-            script_hash=_policy_hash(script),
-            style=Markup(style),
-            style_hash=_policy_hash(style),
-        )
+    page = templates().get_template(template)
+    return page.render(
+        **content,
+        keys=KEYS,
+        script=Markup(script),
+        script_hash=_policy_hash(script),
+        style=Markup(style),
+        style_hash=_policy_hash(style),
     )
 
 
@@ -143,11 +140,9 @@ def tiles(report: Report) -> list[Tile]:
         remark = f"{percent(crashed.rate.value)} of {cases}, 95 % interval {ends}"
     if crashed.count:
         found.append(Tile("crashed", f"{crashed.count:,}", remark))
-    gaps = sum(row.not_evaluated for row in report.summary.metrics)
-    errors = sum(row.errors for row in report.summary.metrics)
-    if errors:
+    if errors := sum(row.errors for row in report.summary.metrics):
         found.append(Tile("errors", f"{errors:,}", "scores that could not be computed"))
-    if gaps:
+    if gaps := sum(row.not_evaluated for row in report.summary.metrics):
         found.append(Tile("not evaluated", f"{gaps:,}", "scores; reasons below"))
     found += _use_tiles("agent", report.agent, "turn")
     if report.judge:
@@ -182,25 +177,19 @@ def _of_all(use: Usage) -> str:
 
 
 def _lines(report: Report) -> Iterator[Markup]:
-    """Yield the opened element of each case, with its line."""
     names = [metric.metric_name for metric in report.metrics]
     groups = {
         (one.metric_name, one.status, one.pattern): place
         for place, one in enumerate(report.reasons[:_GROUPS])
     }
-    line, one_app = _macros().line, bool(_only_app(report))
+    line, shows_app = _macros().line, not _only_app(report)
     for case in report.cases:
         of = {cell.metric_name: cell for cell in case.cells}
         cells = [_cell(of[name], groups) if name in of else None for name in names]
         worst = sorted(case.cells, key=lambda cell: SEVERITY.index(cell.status))
         reasons = (one_line(one.reason, _REASON) for one in worst if one.status != "passed")
-        yield line(
-            case,
-            orjson.dumps(cells).decode(),
-            next(filter(None, reasons), ""),
-            shows_app=not one_app,
-            open=len(report.cases) == 1,
-        )
+        data, reason = orjson.dumps(cells).decode(), next(filter(None, reasons), "")
+        yield line(case, data, reason, shows_app=shows_app, open=len(report.cases) == 1)
 
 
 def _only_app(report: Report) -> str:

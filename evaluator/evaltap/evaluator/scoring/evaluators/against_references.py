@@ -52,7 +52,6 @@ _NO_REFERENCE: Final = MissingEvidence(
     f"{NO_REFERENCE}: no expected turn was given for this one, and criterion.trajectory has no references"
 )
 
-
 PERFECT: Final = Finding(1.0)
 MISSED: Final = Finding(0.0)
 

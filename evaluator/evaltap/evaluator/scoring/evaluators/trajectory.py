@@ -34,7 +34,6 @@ from evaltap.schemas.text import counted
 
 _MATCHED: Final = ("name", "arguments")
 
-
 Factory = Callable[[EvalMetric], AgainstReferences]
 
 
@@ -149,11 +148,7 @@ def result_match(metric: EvalMetric) -> AgainstReferences:
         return trajectory_scores.result_score(pairs, results, ordered=ordered)
 
     return AgainstReferences(
-        "trajectory_result_match",
-        metric,
-        measure,
-        fields=(*_MATCHED, "result"),
-        reads_values=True,
+        "trajectory_result_match", metric, measure, fields=(*_MATCHED, "result"), reads_values=True
     )
 
 

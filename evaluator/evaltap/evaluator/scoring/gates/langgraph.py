@@ -39,10 +39,7 @@ class Node(Protocol):
 
 
 def eval_node(
-    gate: Gate,
-    *,
-    case: EvalCase | Mapping[str, Json] | None = None,
-    record: Record | None = None,
+    gate: Gate, *, case: EvalCase | Mapping[str, Json] | None = None, record: Record | None = None
 ) -> Node:
     """Return the node that judges `answer`; arguments as in `revise`.
 

@@ -208,11 +208,7 @@ def _address_of(provider: str, environ: Mapping[str, str]) -> str:
 
 
 def _key(
-    own: JudgeModel,
-    own_first: bool,
-    url: str,
-    reading: "_FileValues",
-    environ: Mapping[str, str],
+    own: JudgeModel, own_first: bool, url: str, reading: "_FileValues", environ: Mapping[str, str]
 ) -> _Key:
     """Return the key for the server at the URL, and its origin."""
     given = own.api_key.get_secret_value() if own.api_key else ""

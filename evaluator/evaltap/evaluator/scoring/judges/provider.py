@@ -65,11 +65,7 @@ class EnvironmentJudges:
         if limiter is None:
             limiter = self._limiters[where] = Limiter(settings.limits)
         return JudgeChain(
-            settings,
-            limiter,
-            cache=self._cache,
-            budget=self._budget,
-            announce=self._announce_once,
+            settings, limiter, cache=self._cache, budget=self._budget, announce=self._announce_once
         )
 
     def _announce_once(self, text: str) -> None:

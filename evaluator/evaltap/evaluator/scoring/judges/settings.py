@@ -8,12 +8,7 @@ from typing import Final
 
 from evaltap.schemas.errors import ConfigurationError
 from evaltap.schemas.formats.criteria import EmbeddingModel
-from evaltap.schemas.formats.metric import (
-    EvalMetric,
-    JudgeModel,
-    JudgePrices,
-    LlmJudgeCriterion,
-)
+from evaltap.schemas.formats.metric import EvalMetric, JudgeModel, JudgePrices, LlmJudgeCriterion
 
 DEFAULT_TIMEOUT: Final = timedelta(seconds=60)
 DEFAULT_RETRIES: Final = 2

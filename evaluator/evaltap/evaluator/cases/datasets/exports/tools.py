@@ -317,7 +317,6 @@ CASES = json.loads(
 cases = pytest.mark.parametrize("case", CASES, ids=[case["id"] for case in CASES])
 '''
 
-
 FORMS: Final[Mapping[str, Callable[..., Files]]] = {
     "deepeval": deepeval,
     "openai-evals": openai_evals,

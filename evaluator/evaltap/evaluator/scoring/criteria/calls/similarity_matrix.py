@@ -8,11 +8,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final
 
-from evaltap.evaluator.scoring.criteria.calls.comparison import (
-    Comparison,
-    identity,
-    within,
-)
+from evaltap.evaluator.scoring.criteria.calls.comparison import Comparison, identity, within
 
 Value = Any
 """A decoded JSON value."""

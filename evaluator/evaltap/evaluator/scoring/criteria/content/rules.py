@@ -204,7 +204,6 @@ _TYPES: Final[dict[str, Callable[[Rule], Check]]] = {
     "keywords": _keywords,
 }
 
-
 _READ: Final = {
     "exact": ("value",),
     "contains": ("values", "mode"),

@@ -46,11 +46,7 @@ from evaltap.evaluator.scoring.contract.turn_evaluator import (
 )
 from evaltap.evaluator.scoring.contract.validation import require
 from evaltap.evaluator.scoring.evaluators.judged.answers import Verdict
-from evaltap.evaluator.scoring.evaluators.judged.operators import (
-    Operators,
-    TurnAggregator,
-    digests,
-)
+from evaltap.evaluator.scoring.evaluators.judged.operators import Operators, TurnAggregator, digests
 from evaltap.evaluator.scoring.evaluators.judged.panel import (
     PREPARATORY,
     Juror,
@@ -229,7 +225,7 @@ class Judged(TurnEvaluator):
         views = [
             TurnView(
                 context.actual[: place + 1], context.expected[: place + 1], own[place],
-                self._panel.jurors[0].generation, judges[0], self._extras,
+                self._panel.jurors[0].generation, judges[0], self._extras
             )
             for place in places
         ]  # fmt: skip
@@ -491,7 +487,7 @@ def vote_of(
     """Return a vote with what its answer cost."""
     return Vote(
         number, status, score, reason, rows, reply.model, reply.input_tokens, reply.output_tokens,
-        reply.latency, value, judge, reply.cost_usd, reply.cached, reply.saved_usd,
+        reply.latency, value, judge, reply.cost_usd, reply.cached, reply.saved_usd
     )  # fmt: skip
 
 

@@ -16,11 +16,7 @@ from evaltap.evaluator.scoring.evaluators.judged.evaluator import (
     Question,
     TurnView,
 )
-from evaltap.evaluator.scoring.evaluators.judged.operators import (
-    Operators,
-    ScorerOptions,
-    digests,
-)
+from evaltap.evaluator.scoring.evaluators.judged.operators import Operators, ScorerOptions, digests
 from evaltap.evaluator.scoring.evaluators.judged.template_sources import Source, compile_source
 from evaltap.schemas.formats.metric import EvalMetric
 from evaltap.schemas.formats.metric import JudgeTemplate as Template
@@ -46,10 +42,7 @@ class JudgeTemplate(Judged):
     version = f"1.{VERSION}"
 
     def __init__(
-        self,
-        metric: EvalMetric,
-        operators: Operators | None = None,
-        **own: Unpack[JudgedOperators],
+        self, metric: EvalMetric, operators: Operators | None = None, **own: Unpack[JudgedOperators]
     ) -> None:
         judge = require(metric, lambda given: given.llm_judge, "llmJudge")
         template = require(metric, lambda _: judge.template, "llmJudge.template")
