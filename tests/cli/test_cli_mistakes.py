@@ -10,14 +10,7 @@ import duckdb
 import pytest
 
 from evaltap.cli.main import COMMANDS, GROUPS, every_command
-from support.builders.cases import (
-    RESPONSE,
-    RUBRIC,
-    TRAJECTORY,
-    make_case,
-    make_turn,
-    write_log,
-)
+from support.builders.cases import RESPONSE, RUBRIC, TRAJECTORY, make_case, make_turn, write_log
 from support.builders.command_files import case, write, write_lines
 from support.builders.commands import Evaltap
 

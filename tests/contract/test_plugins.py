@@ -24,17 +24,7 @@ from plugin_drivers import (
     PydanticAI,
     Strands,
 )
-from plugin_drivers.driver import (
-    ALL,
-    AgentSpec,
-    Driver,
-    Tap,
-    call,
-    get_order,
-    latest,
-    says,
-    tapped,
-)
+from plugin_drivers.driver import ALL, AgentSpec, Driver, Tap, call, get_order, latest, says, tapped
 from support.builders.inline_recorder import InlineRecorder
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(64))

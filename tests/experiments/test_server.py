@@ -22,13 +22,7 @@ from evaltap.experiments.service import AgentCall, AgentEvaluator, RecordedAgent
 from evaltap.experiments.stores import memory_stores
 from evaltap.schemas.files.validation import parse
 from evaltap.schemas.formats.case import EvalSet
-from support.builders.served_agents import (
-    CASE,
-    TOKEN,
-    TURN,
-    Served,
-    conversation,
-)
+from support.builders.served_agents import CASE, TOKEN, TURN, Served, conversation
 
 AUTHORIZED = {"Authorization": f"Bearer {TOKEN}"}
 

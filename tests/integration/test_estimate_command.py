@@ -12,15 +12,7 @@ import pytest
 from evaltap.cli.main import main
 from evaltap.evaluator.store.database import Store
 from evaltap.recorder import Recorder
-from support.builders.estimated import (
-    METRICS,
-    Estimate,
-    Kept,
-    Traffic,
-    consume,
-    land,
-    make_traffic,
-)
+from support.builders.estimated import METRICS, Estimate, Kept, Traffic, consume, land, make_traffic
 from support.proofs.estimate_oracle import Oracle
 from support.worlds.traffic import binomial_bounds
 

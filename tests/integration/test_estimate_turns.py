@@ -15,15 +15,7 @@ from evaltap.evaluator.analysis.estimates.turns import choose_turns, quantile
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.wire.record import Manifest, WireRecord, encode_case, encode_manifest
 from support.builders.cases import make_case, make_records, make_turn, write_log
-from support.builders.estimated import (
-    METRICS,
-    START,
-    Estimate,
-    Kept,
-    Traffic,
-    consume,
-    land,
-)
+from support.builders.estimated import METRICS, START, Estimate, Kept, Traffic, consume, land
 from support.proofs.estimate_oracle import Oracle
 
 

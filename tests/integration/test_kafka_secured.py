@@ -202,13 +202,7 @@ def make_topic(broker: Broker, **settings: str) -> None:
 
 def allow(broker: Broker, user: str, operation: str, topic: str | None = None) -> None:
     """Give a user a right on a topic, the test's own unless another is named."""
-    from kafka.admin import (
-        ACL,
-        ACLOperation,
-        ACLPermissionType,
-        ResourcePattern,
-        ResourceType,
-    )
+    from kafka.admin import ACL, ACLOperation, ACLPermissionType, ResourcePattern, ResourceType
 
     with closing(_admin(broker)) as admin:
         admin.create_acls(

@@ -14,12 +14,7 @@ from pathlib import Path
 import pytest
 
 from evaltap.evaluator.pipeline.live import status as status_module
-from evaltap.evaluator.pipeline.live.exposition import (
-    MOST_VALUES,
-    Family,
-    exposition,
-    open_metrics,
-)
+from evaltap.evaluator.pipeline.live.exposition import MOST_VALUES, Family, exposition, open_metrics
 from evaltap.evaluator.pipeline.live.figures import figures
 from evaltap.evaluator.pipeline.live.running import Running, Systemd
 from evaltap.evaluator.pipeline.live.service import serving

@@ -10,14 +10,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 
 from evaltap.cli.main import main
-from evaltap.evaluator.analysis.estimates.scope import (
-    CASE,
-    LABEL,
-    SESSION,
-    SIGNALS,
-    USER,
-    Scope,
-)
+from evaltap.evaluator.analysis.estimates.scope import CASE, LABEL, SESSION, SIGNALS, USER, Scope
 from evaltap.evaluator.analysis.estimates.turns import choose_turns
 from evaltap.evaluator.analysis.stats.estimate import estimate
 from evaltap.evaluator.store.database import Store

@@ -10,13 +10,7 @@ from typing import Any
 
 from pydantic_ai import Agent, AgentRunResult, InstrumentationSettings, ModelRetry
 from pydantic_ai.exceptions import ToolFailed
-from pydantic_ai.messages import (
-    BinaryContent,
-    ModelMessage,
-    ModelResponse,
-    TextPart,
-    ToolCallPart,
-)
+from pydantic_ai.messages import BinaryContent, ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 from pydantic_ai.usage import RequestUsage
 

@@ -29,10 +29,7 @@ from evaltap.schemas.wire.record import (
     encode_feedback,
     encode_manifest,
 )
-from evaltap.schemas.wire.score import (
-    CaseRevision,
-    encode_score,
-)
+from evaltap.schemas.wire.score import CaseRevision, encode_score
 from support.builders.cases import NOON, make_case, make_turn
 
 ASYNCAPI = Path(__file__).parents[2] / "schemas/asyncapi.yaml"

@@ -21,13 +21,7 @@ from support.builders.telemetry_log import (
     collector_messages,
     one_span_each,
 )
-from support.builders.telemetry_topics import (
-    SECOND,
-    Process,
-    consumed,
-    on_topics,
-    turns,
-)
+from support.builders.telemetry_topics import SECOND, Process, consumed, on_topics, turns
 from support.corpora.span_facts import captures
 
 KILLED_LOGS = int(os.environ.get("EVALTAP_TEST_KILLED_LOGS", "50"))

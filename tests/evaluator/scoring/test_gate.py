@@ -2,13 +2,7 @@
 
 import pytest
 
-from evaltap.evaluator import (
-    Func,
-    Gate,
-    Registry,
-    ScriptedJudge,
-    Turn,
-)
+from evaltap.evaluator import Func, Gate, Registry, ScriptedJudge, Turn
 from evaltap.evaluator.scoring.contract.context import (
     EvaluationContext,
     MetricScore,

@@ -11,12 +11,7 @@ from langgraph.graph import END, START, StateGraph
 from evaltap.cli.main import main
 from evaltap.evaluator import Attempt, Gate, MetricError, ScriptedJudge, Services
 from evaltap.evaluator.scoring.contract.context import Status
-from evaltap.evaluator.scoring.gates.langgraph import (
-    GateStep,
-    after_eval,
-    eval_node,
-    revision_node,
-)
+from evaltap.evaluator.scoring.gates.langgraph import GateStep, after_eval, eval_node, revision_node
 from evaltap.evaluator.scoring.gates.revision import attempts_into
 from evaltap.evaluator.store.database import Store
 from support.builders.cases import make_case, make_turn

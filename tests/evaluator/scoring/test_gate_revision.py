@@ -14,14 +14,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCall
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from evaltap.cli.main import main
-from evaltap.evaluator import (
-    Attempt,
-    JudgeRequest,
-    Revision,
-    ScriptedJudge,
-    revise,
-    revise_async,
-)
+from evaltap.evaluator import Attempt, JudgeRequest, Revision, ScriptedJudge, revise, revise_async
 from evaltap.evaluator.scoring.gates.revision import attempts_into
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas import EvalCase, Invocation

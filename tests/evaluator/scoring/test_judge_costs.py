@@ -12,11 +12,7 @@ from evaltap.evaluator.scoring.contract.judge import (
 )
 from evaltap.evaluator.scoring.judge_session import JudgeSession
 from evaltap.evaluator.scoring.judge_session import JudgeSettings as SessionSettings
-from evaltap.evaluator.scoring.judges.budget import (
-    Budget,
-    BudgetedJudge,
-    BudgetLimits,
-)
+from evaltap.evaluator.scoring.judges.budget import Budget, BudgetedJudge, BudgetLimits
 from evaltap.evaluator.scoring.judges.chain import JudgeChain, PricedJudge
 from evaltap.evaluator.scoring.judges.endpoint import JudgeSettings
 from evaltap.evaluator.scoring.judges.limits import Limiter

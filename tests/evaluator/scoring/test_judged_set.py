@@ -2,9 +2,7 @@
 
 import pytest
 
-from evaltap.evaluator import (
-    ScriptedJudge,
-)
+from evaltap.evaluator import ScriptedJudge
 from evaltap.evaluator.scoring.contract.context import Status
 from support.builders.cases import make_tool, make_turn
 from support.builders.judged_set import RUBRICS, grades, metric, score

@@ -4,11 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from support.builders.cases import (
-    make_case,
-    make_tool,
-    make_turn,
-)
+from support.builders.cases import make_case, make_tool, make_turn
 
 
 def write(name: str, data: object) -> str:

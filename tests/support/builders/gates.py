@@ -3,11 +3,7 @@
 import json
 from typing import Any
 
-from evaltap.evaluator import (
-    Gate,
-    ScriptedJudge,
-    Services,
-)
+from evaltap.evaluator import Gate, ScriptedJudge, Services
 from support.builders.cases import make_case, make_turn
 
 

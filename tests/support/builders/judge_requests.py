@@ -2,9 +2,7 @@
 
 from dataclasses import replace
 
-from evaltap.evaluator.scoring.contract.judge import (
-    JudgeRequest,
-)
+from evaltap.evaluator.scoring.contract.judge import JudgeRequest
 from evaltap.evaluator.scoring.judges.endpoint import JudgeSettings
 from evaltap.schemas.formats.metric import JudgePrices
 

@@ -4,13 +4,7 @@ from typing import Any
 
 import orjson
 
-from evaltap.evaluator import (
-    CaseScorer,
-    MetricOutcome,
-    Registry,
-    ScriptedJudge,
-    Services,
-)
+from evaltap.evaluator import CaseScorer, MetricOutcome, Registry, ScriptedJudge, Services
 from evaltap.schemas import EvalMetric
 from support.builders.cases import make_case, make_turn
 

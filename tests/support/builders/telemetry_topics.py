@@ -13,12 +13,7 @@ from evaltap.evaluator.store.database import Store
 from evaltap.recorder.config import RecorderConfig
 from evaltap.recorder.sources.otlp_topics import TopicTraces
 from evaltap.recorder.traces.buffer import TraceLimits
-from support.builders.telemetry_log import (
-    START_MS,
-    MemoryTopics,
-    Message,
-    spread,
-)
+from support.builders.telemetry_log import START_MS, MemoryTopics, Message, spread
 
 SECOND = 1_000
 

@@ -29,10 +29,7 @@ from evaltap.evaluator.scoring.criteria.calls.diff import DiffRow, trajectory_di
 from evaltap.evaluator.scoring.criteria.calls.pairs import CallPairs, CallSimilarity
 from evaltap.evaluator.scoring.criteria.calls.scores import shares
 from evaltap.schemas.formats.criteria import ValueCriterion
-from evaltap.schemas.formats.metric import (
-    EvalMetric,
-    ToolTrajectoryStrategy,
-)
+from evaltap.schemas.formats.metric import EvalMetric, ToolTrajectoryStrategy
 from evaltap.schemas.text import counted
 
 _DIFFERING: Final[frozenset[StepKind]] = frozenset({"changed", "moved", "missing", "extra"})
