@@ -151,6 +151,7 @@ def test_starting_again_judges_nothing_twice_and_nothing_that_was_left_out(
     assert rows("SELECT count(*) FROM sampling_decisions") == decided
 
 
+@pytest.mark.slow
 def test_a_complaint_that_lands_later_has_its_turn_judged(
     evaltap: Evaltap, judge: JudgeServer
 ) -> None:

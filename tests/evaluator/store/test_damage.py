@@ -9,6 +9,7 @@ import pytest
 from evaltap.cli.main import main
 from evaltap.evaluator.ingest.landing.lander import Lander
 from evaltap.evaluator.ingest.sources.base import Partition, SourceBatch, SourceRecord
+from evaltap.evaluator.store.damage import translated
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.errors import StoreError
 from support.builders.cases import make_case, make_records
@@ -76,3 +77,10 @@ def test_a_damaged_file_is_an_error_that_says_what_to_do(
 
     assert main(["runs", str(crashed)]) == 2
     assert "put a copy back" in capsys.readouterr().err
+
+
+def test_an_interrupted_query_is_an_interrupt() -> None:
+    with pytest.raises(KeyboardInterrupt), translated(Path("x.duckdb")):
+        raise RuntimeError("Query interrupted")  # what DuckDB raises instead
+    with pytest.raises(RuntimeError), translated(Path("x.duckdb")):
+        raise RuntimeError("something else")

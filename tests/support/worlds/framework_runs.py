@@ -122,7 +122,7 @@ def without_ids(case: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-_VOLATILE = ("creationTimestamp", "startTime", "durationMs", "latencyMs")
+_VOLATILE = ("creationTimestamp", "startTime", "durationMs", "latencyMs", "traceId")
 
 
 def _stripped(value: Any) -> Any:

@@ -46,9 +46,16 @@ def set_log_aside(path: Path, error: str, *, keep: bool) -> str | None:
 
 @contextmanager
 def translated(path: Path) -> Iterator[None]:
-    """Convert DuckDB errors raised in the block to StorageError if disk or memory is the cause."""
+    """Convert DuckDB errors raised in the block to StorageError if disk or memory is the cause.
+
+    An interrupt is a KeyboardInterrupt, whatever DuckDB calls it.
+    """
     try:
         yield
+    except RuntimeError as error:
+        if str(error) != "Query interrupted":
+            raise
+        raise KeyboardInterrupt from error
     except duckdb.Error as error:
         problem = explained(error, path)
         if problem is None:
