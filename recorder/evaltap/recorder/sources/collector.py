@@ -234,8 +234,10 @@ def application(
 
         return receive
 
-    traces = receiver(otlp_protobuf.decode_traces, parts.TRACES, _traces_answer)
-    logs = receiver(otlp_protobuf.decode_logs, parts.LOGS, _logs_answer)
+    spans = partial(_answer, ExportTraceServiceResponse, "rejected_spans")
+    log_records = partial(_answer, ExportLogsServiceResponse, "rejected_log_records")
+    traces = receiver(otlp_protobuf.decode_traces, parts.TRACES, spans)
+    logs = receiver(otlp_protobuf.decode_logs, parts.LOGS, log_records)
     return Starlette(
         routes=[
             Route("/v1/traces", traces, methods=["POST"]),
@@ -287,18 +289,11 @@ def _take(
     return rejected
 
 
-def _traces_answer(rejected: Sequence[str]) -> ExportTraceServiceResponse:
-    answer = ExportTraceServiceResponse()
+def _answer(kind: type[Any], count: str, rejected: Sequence[str]) -> Any:
+    """Return a response; its field `count` is of what was rejected."""
+    answer = kind()
     if rejected:
-        answer.partial_success.rejected_spans = len(rejected)
-        answer.partial_success.error_message = rejected[0]
-    return answer
-
-
-def _logs_answer(rejected: Sequence[str]) -> ExportLogsServiceResponse:
-    answer = ExportLogsServiceResponse()
-    if rejected:
-        answer.partial_success.rejected_log_records = len(rejected)
+        setattr(answer.partial_success, count, len(rejected))
         answer.partial_success.error_message = rejected[0]
     return answer
 

@@ -209,10 +209,11 @@ class PendingCases:
 
     def answered(self) -> ChangedCases:
         """Return the cases on which feedback has landed since the last call, if that may change anything."""
-        before = self._heard
-        if not self.heeds_feedback or before == self._last_feedback():
+        if not self.heeds_feedback:
             return {}
-        self._heard = self._last_feedback()
+        before, self._heard = self._heard, self._last_feedback()
+        if before == self._heard:
+            return {}
         return {
             (app, eval_set, eval_id): FirstPosition(*begin)
             for app, eval_set, eval_id, *begin in self._store.rows(_ANSWERED, {"before": before})
