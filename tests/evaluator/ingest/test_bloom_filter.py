@@ -1,9 +1,11 @@
-"""The filter of names: it may report false positives, but never false negatives."""
+"""The filter of cases: it may report false positives, but never false negatives."""
 
+import duckdb
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaltap.evaluator.ingest.landing.lander import BloomFilter
+from evaltap.evaluator.ingest.landing.lander import BloomFilter, hashes_of
 
 NAMES = st.tuples(st.text(), st.text(), st.text())
 
@@ -15,6 +17,27 @@ def test_what_was_added_is_there(names: set[tuple[str, str, str]]) -> None:
         seen.add(name)
 
     assert all(name in seen for name in names)
+
+
+@pytest.fixture(scope="module")
+def stored() -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE cases (app_name TEXT, eval_set_id TEXT, eval_id TEXT)")
+    return connection
+
+
+@given(names=st.sets(NAMES, min_size=1))
+def test_what_is_stored_is_there(
+    stored: duckdb.DuckDBPyConnection, names: set[tuple[str, str, str]]
+) -> None:
+    stored.execute("DELETE FROM cases")
+    stored.executemany("INSERT INTO cases VALUES (?, ?, ?)", [*names])
+    seen = BloomFilter()
+
+    seen.add_all([value for (value,) in stored.execute(hashes_of("cases")).fetchall()])
+
+    assert all(name in seen for name in names)
+    assert ("not", "stored", "at all") not in seen
 
 
 def test_what_was_not_added_is_hardly_ever_there() -> None:

@@ -141,14 +141,18 @@ def t95(degrees: float) -> float:
         raise ValueError(f"{degrees} degrees of freedom; expected 1 or more")
     if degrees >= _MANY:
         return Z95 + sum(one / degrees**power for power, one in enumerate(_EXPANSION, start=1))
-    low, high = Z95, 12.8
-    while high - low > 1e-12:
-        middle = (low + high) / 2
-        if _upper_tail(middle, degrees) > _TAIL:
-            low = middle
-        else:
-            high = middle
-    return (low + high) / 2
+    # The tail is convex and Z95 lies below the quantile, so Newton's steps approach it from there.
+    t, step = Z95, 1.0
+    while step > 1e-12 * t:
+        step = (_upper_tail(t, degrees) - _TAIL) / _density(t, degrees)
+        t += step
+    return t
+
+
+def _density(t: float, degrees: float) -> float:
+    log = math.lgamma((degrees + 1) / 2) - math.lgamma(degrees / 2)
+    log -= (degrees + 1) / 2 * math.log1p(t * t / degrees)
+    return math.exp(log) / math.sqrt(degrees * math.pi)
 
 
 def _upper_tail(t: float, degrees: float) -> float:

@@ -7,12 +7,12 @@ bytes.  A turn that is already stored in the same revision is a redelivery: it i
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from itertools import chain
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import orjson
 from msgspec import Struct
@@ -37,6 +37,9 @@ from evaltap.evaluator.store.queries import Appendable, Row
 from evaltap.schemas.wire.dead_letter import headers_json
 from evaltap.schemas.wire.feedback import Feedback
 from evaltap.schemas.wire.record import Manifest, RecordError, in_recording, parse_seq
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 LARGEST_DEAD_LETTER = 8 << 20
 """Bytes of a broken record that are stored: a few kilobytes may unpack to hundreds of megabytes."""
@@ -175,9 +178,8 @@ class Lander:
         self._changed: dict[CaseKey, FirstPosition] = {}
         self._seen = BloomFilter()
         with store.limited_memory(LANDING_MEMORY):  # DuckDB would keep what it reads
-            for names in store.stream(_NAMES, size=10_000):
-                for name in set(names):
-                    self._seen.add(name)
+            for hashes in store.stream(hashes_of("cases"), size=_AT_ONCE):
+                self._seen.add_all([value for (value,) in hashes])
         last = store.rows("SELECT max(landed_seq) FROM turns")[0][0]
         self._landed_seq = int(last or 0)
 
@@ -415,8 +417,7 @@ DELETE FROM dead_letters
 WHERE (topic, partition_number, record_offset, reason, detail, landed_at) = (?, ?, ?, ?, ?, ?)
 """
 
-# Without DISTINCT, which would hold the names of all cases in memory.
-_NAMES = "SELECT app_name, eval_set_id, eval_id FROM cases"
+_AT_ONCE: Final = 10_000
 
 _RECALL = """
 WITH keys AS (SELECT unnest(?) AS app_name, unnest(?) AS eval_set_id, unnest(?) AS eval_id)
@@ -437,30 +438,48 @@ GROUP BY app_name, eval_set_id, eval_id
 
 _BITS: Final = 1 << 27
 _PROBES: Final = 4
+_Hashes = TypeVar("_Hashes", int, "npt.NDArray[Any]")
 
 
 class BloomFilter:
-    """A set of names with false positives and no false negatives."""
+    """A set of cases with false positives and no false negatives."""
 
     def __init__(self) -> None:
         self._bits = bytearray(_BITS >> 3)
 
-    def add(self, name: Hashable) -> None:
-        """Add a name."""
-        first, step = _hashes(name)
-        for number in range(_PROBES):
-            place = (first + number * step) & (_BITS - 1)
+    def add(self, key: CaseKey) -> None:
+        """Add a case."""
+        for place in _places(_hash_of(key)):
             self._bits[place >> 3] |= 1 << (place & 7)
 
-    def __contains__(self, name: Hashable) -> bool:
-        first, step = _hashes(name)
-        for number in range(_PROBES):
-            place = (first + number * step) & (_BITS - 1)
-            if not self._bits[place >> 3] & 1 << (place & 7):
-                return False
-        return True
+    def add_all(self, hashes: Sequence[int]) -> None:
+        """Add cases by the hashes that DuckDB computes for them, which is quicker for many."""
+        import numpy as np  # consumers of an empty store do without it
+
+        bits = np.frombuffer(self._bits, np.uint8)
+        for places in _places(np.array(hashes, np.uint64)):
+            np.bitwise_or.at(bits, places >> 3, (1 << (places & 7)).astype(np.uint8))
+
+    def __contains__(self, key: CaseKey) -> bool:
+        return all(self._bits[place >> 3] & 1 << (place & 7) for place in _places(_hash_of(key)))
 
 
-def _hashes(name: Hashable) -> tuple[int, int]:
-    value = hash(name)
-    return value, value >> 29 | 1
+def hashes_of(cases: str) -> str:
+    """Return a query for the hashes of a table's cases, as `BloomFilter` takes them.
+
+    Without DISTINCT, which would hold them all in memory.
+    """
+    return (
+        f"SELECT md5_number_lower(concat_ws(chr(31), app_name, eval_set_id, eval_id)) FROM {cases}"
+    )
+
+
+def _hash_of(key: CaseKey) -> int:
+    digest = hashlib.md5("\x1f".join(key).encode(), usedforsecurity=False).digest()
+    return int.from_bytes(digest[8:], "little")
+
+
+def _places(value: _Hashes) -> list[_Hashes]:
+    """Return the bits of a hash, or of each hash of an array."""
+    step = value >> 29 | 1
+    return [(value + number * step) & (_BITS - 1) for number in range(_PROBES)]
