@@ -42,8 +42,11 @@ FROM turn_scores ORDER BY ALL
 """
 
 
-def scorer() -> CaseScorer:
-    alone = [{"metricName": f"trajectory_{name}", "threshold": 1} for name in ("f1", "exact")]
+def scorer(*more: str) -> CaseScorer:
+    """Return a scorer for whose metrics the outline of a case suffices, unless there are `more`."""
+    alone = [
+        {"metricName": f"trajectory_{name}", "threshold": 1} for name in ("f1", "exact", *more)
+    ]
     return CaseScorer([EvalMetric.model_validate(one) for one in (TRAJECTORY, RESPONSE, *alone)])
 
 
@@ -81,16 +84,21 @@ class ImpatientSource(MemorySource):
 
 @pytest.mark.slow
 @settings(max_examples=25)
-@given(records(), st.integers(1, 12), st.sampled_from([1_000, 4 << 20]))
+@given(
+    records(),
+    st.integers(1, 12),
+    st.sampled_from([1_000, 4 << 20]),
+    st.sampled_from([(), ("no_loop", "args_score")]),
+)
 def test_scores_from_memory_are_those_of_what_is_read_back(
-    given_records: list[WireRecord], records_at_a_time: int, most_bytes: int
+    given_records: list[WireRecord], records_at_a_time: int, most_bytes: int, more: Sequence[str]
 ) -> None:
     rows = []
     limits = ConsumerLimits(records_per_batch=records_at_a_time, most_changed=1)
     recent = RecentLimits(scored_bytes=most_bytes)
     for from_memory, long_session in ((True, LAST), (False, LAST), (True, 2)):
         with Store(":memory:") as store:
-            pending = PendingScorer(store, scorer(), long_session=long_session)
+            pending = PendingScorer(store, scorer(*more), long_session=long_session)
             assert pending.takes_recent
             pending.takes_recent = from_memory
             source = ImpatientSource(given_records)
@@ -146,8 +154,9 @@ def test_a_session_that_goes_on_is_scored_without_reading_it_back(
         ]  # fmt: skip
 
 
+@pytest.mark.parametrize("more", [(), ("no_loop",)])
 def test_a_new_session_is_scored_without_reading_it_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: Sequence[str]
 ) -> None:
     turns = [make_case("s", [make_turn(f"t-{number}")]) for number in range(3)]
 
@@ -157,7 +166,7 @@ def test_a_new_session_is_scored_without_reading_it_back(
     monkeypatch.setattr("evaltap.evaluator.pipeline.batch.pending.assemble", never)
     with Store(tmp_path / "x.duckdb") as store:
         source = MemorySource(make_records(turns))
-        consumer = Consumer(source, store, scorer=PendingScorer(store, scorer()))
+        consumer = Consumer(source, store, scorer=PendingScorer(store, scorer(*more)))
 
         assert consumer.run(until_idle=True, report=lambda _: None).cases_scored == 1
 

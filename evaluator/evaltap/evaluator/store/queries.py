@@ -40,7 +40,6 @@ _KINDS: Mapping[str, ColumnKind] = {
 }
 
 _SCRATCH: Final = "scratch_"
-_NUMBERS: Final = count(1)
 
 
 def newest_of(table: str, key: str, order: str) -> str:
@@ -82,6 +81,8 @@ class StoreReader(ABC):
     """Whether another process holds the file and lands turns in it."""
     _temporaries: int = 0
     """The number of tables and views that only this reader sees now."""
+    _scratch: frozenset[int] = frozenset()
+    """The numbers of the scratch tables among them."""
 
     @abstractmethod
     def rows(self, query: str, parameters: Parameters = None) -> Rows:
@@ -121,11 +122,17 @@ class StoreReader(ABC):
         self, query: str, parameters: Parameters = None, *, rows: Sequence[Row] = ()
     ) -> Iterator[Scratch]:
         """Yield a table with the rows of a query, and further rows with the same columns."""
-        name = f"{_SCRATCH}{next(_NUMBERS)}"
-        with self._temporary(name, f"TABLE {name} AS {query}", parameters):
-            if rows:
-                self._append(name, rows)
-            yield Scratch(name)
+        # Names recur, so that statements do: some readers check each new one.
+        number = next(one for one in count() if one not in self._scratch)
+        self._scratch = self._scratch | {number}
+        name = f"{_SCRATCH}{number}"
+        try:
+            with self._temporary(name, f"TABLE {name} AS {query}", parameters):
+                if rows:
+                    self._append(name, rows)
+                yield Scratch(name)
+        finally:
+            self._scratch = self._scratch - {number}
 
     @contextmanager
     def seeing(

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from evaltap.evaluator.analysis.filters.choice import Choice, chosen_query
 from evaltap.evaluator.analysis.filters.language import Filter
@@ -59,44 +59,54 @@ def restricted_to_case(reader: StoreReader, key: CaseKey) -> Iterator[None]:
     names: dict[str, object] = dict(zip(("app", "eval_set", "eval_id"), key, strict=True))
     landed, scored = _ages(reader, names)
 
-    def copies(**conditions: str) -> AbstractContextManager[None]:
-        rows = {
-            table: f"FROM {NAME}.main.{table} WHERE {_IS_CASE} AND ({condition})"
-            for table, condition in conditions.items()
-        }
-        return reader.seeing(rows, names, copied=True)
+    def copy(table: str, age: _Condition) -> AbstractContextManager[None]:
+        query = f"FROM {NAME}.main.{table} WHERE {_IS_CASE} AND ({age.sql})"
+        return reader.seeing({table: query}, {**names, **age.parameters}, copied=True)
 
     with (
-        copies(turns=landed, scores=scored, turn_scores=scored),
-        copies(cases=_landed_with_turns(reader)),
+        copy("turns", landed),
+        copy("scores", scored),
+        copy("turn_scores", scored),
+        copy("cases", _landed_with_turns(reader)),
     ):
         yield
 
 
-def _ages(reader: StoreReader, names: dict[str, object]) -> tuple[str, str]:
+class _Condition(NamedTuple):
+    """A condition with its parameters: a statement that names no values is checked only once."""
+
+    sql: str = "TRUE"
+    parameters: Mapping[str, object] = {}
+
+
+def _ages(reader: StoreReader, names: dict[str, object]) -> tuple[_Condition, _Condition]:
     """Return conditions that all turns of the case meet, and that all its scores meet."""
     marks = current_marks(reader)
     ages = reader.rows(_AGE, names) if marks is not None else []
-    landed = scored = "TRUE"
+    landed = scored = _Condition()
     if marks is not None and ages:
         first_seq, last_seq, first_scored, last_scored = ages[0]
         if first_seq is not None:
             landed = _between("landed_seq", first_seq, last_seq, marks.landed_seq)
         if first_scored is not None:
-            times = (f"TIMESTAMP '{at}'" for at in (first_scored, last_scored, marks.scored_at))
-            scored = _between("scored_at", *times)
+            scored = _between("scored_at", first_scored, last_scored, marks.scored_at)
     return landed, scored
 
 
-def _landed_with_turns(reader: StoreReader) -> str:
+def _landed_with_turns(reader: StoreReader) -> _Condition:
     """Return a condition that all revisions of the case meet: each landed together with a turn."""
     ((first, last),) = reader.rows("SELECT min(landed_at), max(landed_at) FROM turns")
-    return f"landed_at BETWEEN TIMESTAMP '{first}' AND TIMESTAMP '{last}'" if first else "TRUE"
+    if first is None:
+        return _Condition()
+    return _Condition("landed_at BETWEEN $first AND $last", {"first": first, "last": last})
 
 
-def _between(column: str, first: object, last: object, mark: object) -> str:
+def _between(column: str, first: object, last: object, mark: object) -> _Condition:
     """Return a condition for rows of a known age, and for rows newer than the summaries."""
-    return f"{column} BETWEEN {first} AND {last} OR {column} > {mark}"
+    return _Condition(
+        f"{column} BETWEEN $first AND $last OR {column} > $mark",
+        {"first": first, "last": last, "mark": mark},
+    )
 
 
 _IS_CASE = "app_name = $app AND eval_set_id = $eval_set AND eval_id = $eval_id"

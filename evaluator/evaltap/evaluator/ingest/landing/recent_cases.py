@@ -16,6 +16,7 @@ import orjson
 
 from evaltap.evaluator.cases.identity import CaseIdentity, CaseKey
 from evaltap.evaluator.cases.outline import LazyCase, LazyTurn, lazy_case
+from evaltap.evaluator.cases.turn import Case
 from evaltap.evaluator.ingest.landing.cases import with_turns
 from evaltap.evaluator.ingest.landing.turns import LandedTurn
 from evaltap.schemas.formats.case import CaseData
@@ -58,14 +59,17 @@ class RecentCase:
         first_seq = landed_seq if known is None else known.first_landed_seq
         self.turns[name] = _Turn(landed.started_at, first_seq, revision, line)
 
-    def named(self) -> tuple[CaseIdentity, "LandedLines"]:
-        """Return the case as the store would: at its latest revision, with its turns in order."""
+    def named(self, *, outlined: bool) -> tuple[CaseIdentity, "LandedLines"]:
+        """Return the case as the store would: at its latest revision, with its turns in order.
+
+        `outlined`: of arguments and results little will be read.
+        """
         turns = [*self.turns.values()]
         if len(turns) > 1:
             turns.sort(key=_order)
         revisions = [turn.revision for turn in turns]
         identity = CaseIdentity(*self.key, sum(revisions), revisions)
-        return identity, LandedLines(self.header, [turn.line for turn in turns])
+        return identity, LandedLines(self.header, [turn.line for turn in turns], outlined)
 
 
 class RecentCases:
@@ -122,10 +126,13 @@ class LandedLines(NamedTuple):
 
     header: str
     lines: Sequence[bytes]
+    outlined: bool
 
-    def case(self) -> "LandedCase":
-        """Return the case with its outline."""
-        return LandedCase(_lazy(self.header.encode()), [_lazy(line) for line in self.lines])
+    def case(self) -> Case:
+        """Return the case: with its outline, or decoded."""
+        if self.outlined:
+            return LandedCase(_lazy(self.header.encode()), [_lazy(line) for line in self.lines])
+        return _whole(self.header, [orjson.loads(line) for line in self.lines])
 
 
 class LandedCase(LazyCase):
@@ -157,9 +164,13 @@ class LandedCase(LazyCase):
         return turns
 
     def _decoded(self) -> CaseData:
-        expected = [(turn.get("conversation") or (None,))[0] for turn in self._turns]
-        actual = [turn["actualConversation"][0] for turn in self._turns]
-        return with_turns(orjson.loads(self.line), actual, expected)
+        return _whole(self.line, self._turns)
+
+
+def _whole(header: str | bytes, turns: Sequence[Case]) -> CaseData:
+    actual = [turn["actualConversation"][0] for turn in turns]
+    expected = [(turn.get("conversation") or (None,))[0] for turn in turns]
+    return with_turns(orjson.loads(header), actual, expected)
 
 
 def _lazy(line: bytes) -> LazyCase:

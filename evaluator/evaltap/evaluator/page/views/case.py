@@ -286,13 +286,16 @@ def _read(
     )
 
 
+_INSTALLED: Final = Registry()
+"""Kept, because looking through all installed packages takes as long as reading a case."""
+
+
 def _compare_hrefs(reader: StoreReader, key: CaseKey, kept: Mapping[str, str]) -> Mapping[str, str]:
     """Return links to the case with its calls compared as by a metric, for metrics that compare calls."""
-    registry = Registry()
     return {
         metric: case_link(key, **kept, metric=metric)
         for metric, evaluator in reader.rows(_EVALUATORS, named(key))
-        if registry.compares_calls(evaluator)
+        if _INSTALLED.compares_calls(evaluator)
     }
 
 

@@ -103,6 +103,7 @@ class PendingScorer:
             scorer, CrashGuard(store.path), threads=threads, settle=store.join, observe=observe
         )
         self._knows = scorer.waits
+        self._outlined = scorer.outline_suffices
         self._live: Run | None = None
         plain = (
             self._engine.takes_outlines
@@ -111,7 +112,7 @@ class PendingScorer:
             and self._sampling is None
             and not self._pending.reads_feedback
         )
-        self.takes_recent = plain and scorer.outline_suffices
+        self.takes_recent = plain and not scorer.waits
         """Whether `score` uses cases that are still in memory."""
         self._continues = plain and scorer.separate_turns and observe is None
         """Whether only the new turns of long sessions are scored."""
@@ -278,7 +279,8 @@ class PendingScorer:
             cases = whole[first : first + RECENT_AT_A_TIME]
             indexes = self._pending.indexes
             begin = min(changed[case.key] for case in cases)
-            yield [PendingCase(*case.named(), indexes) for case in cases], begin
+            outlined = self._outlined
+            yield [PendingCase(*case.named(outlined=outlined), indexes) for case in cases], begin
         others = {key: at for key, at in changed.items() if key not in recent}
         yield from self._pending.read(
             others,
