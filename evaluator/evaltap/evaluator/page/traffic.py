@@ -129,12 +129,15 @@ class TurnBucket(NamedTuple):
     errors: int
     weight: float
     cost_usd: float | None
+    priced: float
+    """The turns of the traffic whose cost is known, as the recorded ones stand for them."""
 
 
 def turn_buckets(reader: StoreReader, span: Span, app: str) -> list[TurnBucket]:
     """Return turns, errors, weights and costs by bucket."""
     rows = reader.rows(
-        f"""SELECT bucket, sum(turns)::BIGINT, sum(errors + incomplete)::BIGINT, sum(weight), sum(cost_usd)
+        f"""SELECT bucket, sum(turns)::BIGINT, sum(errors + incomplete)::BIGINT, sum(weight), sum(cost_usd),
+                   coalesce(sum(priced), 0)
             FROM {_drawn("turns", span)} GROUP BY bucket ORDER BY bucket""",
         span.parameters(app) | {"width": span.width},
     )
@@ -149,18 +152,6 @@ def turn_count(reader: StoreReader, span: Span, app: str) -> int:
         span.parameters(app),
     )
     return int(turns)
-
-
-def priced_turns(reader: StoreReader, span: Span, app: str) -> float:
-    """Return the turns of the traffic in a span whose cost is known, as the recorded ones stand for them."""
-    ((turns,),) = reader.rows(
-        """SELECT coalesce(sum(1 / coalesce(inclusion_probability, 1)), 0) FROM latest_turns
-           WHERE coalesce(started_at, landed_at) >= $start AND coalesce(started_at, landed_at) < $until
-             AND cost_usd IS NOT NULL AND coalesce(inclusion_probability, 1) > 0
-             AND ($app::VARCHAR = '' OR app_name = $app)""",
-        span.parameters(app),
-    )
-    return float(turns)
 
 
 class LeftOut(NamedTuple):

@@ -155,7 +155,7 @@ def read(reader: StoreReader, request: PageRequest) -> Overview:
         metric=chosen.metric if chosen else "",
         sampled=_is_sampled(rows, scores),
         effective=chosen.rate.effective_n if chosen and chosen.rate else 0.0,
-        tiles=_tiles(reader, request, span, rows, left_out, chosen, latencies, tools, delivery),
+        tiles=_tiles(request, span, rows, left_out, chosen, latencies, tools, delivery),
         charts=_charts(span, rows, scores, chosen, newest, latencies, usual, alarms),
         metrics=_metric_lines(request, span, found, before),
         reasons=tuple(Reason(one, _filter(request, _failing(one), span)) for one in why),
@@ -261,7 +261,6 @@ def _tool_line(request: PageRequest, use: ToolUse, span: Span) -> ToolLine:
 
 
 def _tiles(
-    reader: StoreReader,
     request: PageRequest,
     span: Span,
     rows: Sequence[TurnBucket],
@@ -290,7 +289,7 @@ def _tiles(
         median = f"median {duration(latency.median)}"
         tiles.append(Tile("latency, p95", duration(latency.p95), median, slow))
     if costs:
-        priced = traffic.priced_turns(reader, span, request["app"])
+        priced = sum(row.priced for row in rows)
         known = f"{money(cost / priced)} a turn" if priced else ""
         if priced < 0.999 * whole:
             known += f" (known for {priced:,.0f})"

@@ -548,7 +548,8 @@ CREATE TABLE IF NOT EXISTS turns_by_minute (
   cost_usd      DOUBLE,
   input_tokens  HUGEINT,
   output_tokens HUGEINT,
-  incomplete    BIGINT NOT NULL            -- status incomplete
+  incomplete    BIGINT NOT NULL,           -- status incomplete
+  priced        DOUBLE                     -- weight of the turns whose cost is known
 );
 CREATE TABLE IF NOT EXISTS turns_by_hour (
   bucket        TIMESTAMP NOT NULL,
@@ -559,7 +560,8 @@ CREATE TABLE IF NOT EXISTS turns_by_hour (
   cost_usd      DOUBLE,
   input_tokens  HUGEINT,
   output_tokens HUGEINT,
-  incomplete    BIGINT NOT NULL
+  incomplete    BIGINT NOT NULL,
+  priced        DOUBLE
 );
 
 -- The scores of turns as in latest_weighted_turn_scores, by minute of the turn's time.  A pass rate (Hajek) is

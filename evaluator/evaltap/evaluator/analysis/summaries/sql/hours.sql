@@ -1,7 +1,7 @@
 -- Hours as the sum of their minutes; minutes: a condition for those to add up.
 INSERT INTO turns_by_hour
 SELECT date_trunc('hour', bucket), app_name, sum(turns), sum(errors), sum(weight), sum(cost_usd),
-       sum(input_tokens), sum(output_tokens), sum(incomplete)
+       sum(input_tokens), sum(output_tokens), sum(incomplete), sum(priced)
 FROM turns_by_minute WHERE {minutes}
 GROUP BY ALL;
 

@@ -2,7 +2,8 @@
 -- to look at.
 INSERT INTO turns_by_minute
 SELECT bucket, app_name, count(*), count(*) FILTER (status = 'error'), coalesce(sum(weight), 0),
-       sum(cost_usd), sum(input_tokens), sum(output_tokens), count(*) FILTER (status = 'incomplete')
+       sum(cost_usd), sum(input_tokens), sum(output_tokens), count(*) FILTER (status = 'incomplete'),
+       sum(weight) FILTER (cost_usd IS NOT NULL)
 FROM minute_turns
 GROUP BY bucket, app_name;
 
