@@ -112,7 +112,7 @@ def read_report(
             cases=tuple(cases),
             reasons=reason_groups(cases),
             agent=traffic_usage(listed, used) if report.summary.weighted else used,
-            judge=calls.usage,
+            judge=calls.usage(),
             notes=(*_notes(report, cases, limits, files), *summary_notes(report.summary)),
         )
 
@@ -407,20 +407,31 @@ class JudgeCalls:
     """The judges' answers for the scores of a report: in full for the chosen cases, totals for all."""
 
     def __init__(self, scored: ReportedScores, limits: Limits) -> None:
+        self._scored = scored
+        self._any = bool(scored.rows("SELECT 1 FROM judge_calls LIMIT 1"))
         self.by_cell: defaultdict[CellKey, list[JudgeCall]] = defaultdict(list)
-        calls = sql(__name__, "report_judge_calls")
-        chosen = f"FROM ({calls}) SEMI JOIN {{cases}} USING (app_name, eval_set_id, eval_id)"
+        if not self._any:
+            return
+        chosen = f"FROM ({_CALLS}) SEMI JOIN {{cases}} USING (app_name, eval_set_id, eval_id)"
         for row in scored.rows(f"{chosen} ORDER BY ALL"):
             app, eval_set, eval_id, metric_name, invocation, sample, *about, reason = row[:10]
             judge, model, status = about
             reason = cut(reason, limits.text)
             call = JudgeCall(invocation, sample + 1, judge, model, status, reason, *row[10:])
             self.by_cell[app, eval_set, eval_id, metric_name].append(call)
+
+    def usage(self) -> Usage | None:
+        """Return what all answers used; None without answers."""
+        if not self._any:
+            return None
         # Otherwise, the judge was not called.
-        asked = f"FROM ({calls}) WHERE status <> 'not_evaluated' OR sample_index < 0"
-        used = usage_in(scored, asked)
-        ((cached,),) = scored.rows(f"SELECT count(*) FILTER (cached) {asked}")
-        self.usage: Usage | None = replace(used, cached=cached) if used.count else None
+        asked = f"FROM ({_CALLS}) WHERE status <> 'not_evaluated' OR sample_index < 0"
+        used = usage_in(self._scored, asked)
+        ((cached,),) = self._scored.rows(f"SELECT count(*) FILTER (cached) {asked}")
+        return replace(used, cached=cached) if used.count else None
+
+
+_CALLS: Final = sql(__name__, "report_judge_calls")
 
 
 def with_details(
@@ -434,7 +445,8 @@ def with_details(
         app, eval_set, eval_id, metric_name, index, invocation, status, score, reason = row
         turn = TurnCell(index + 1, invocation, status, score, readable(reason))
         turns[app, eval_set, eval_id, metric_name].append(turn)
-    for row in scored.rows(sql(__name__, "report_votes")):
+    judged = scored.rows("SELECT 1 FROM rubric_votes LIMIT 1")
+    for row in scored.rows(sql(__name__, "report_votes")) if judged else ():
         app, eval_set, eval_id, metric_name, invocation, sample, rubric, score, *texts = row[:10]
         at = app, eval_set, eval_id, metric_name
         reason, evidence = (cut(text, limits.text) for text in texts)

@@ -317,11 +317,15 @@ def _around(
     statement, parameters, _ = query
     named = {"app": key[0], "eval_set": key[1], "eval_id": key[2]}
     is_case = "app_name = $app AND eval_set_id = $eval_set AND eval_id = $eval_id"
-    if query.is_indexed:  # the time allows DuckDB to skip row groups
+    this: Sequence[Sequence[object]] = []
+    if query.is_indexed:
         for (at,) in reader.rows(_LAST_AT, named):
-            is_case += f" AND last_at = make_timestamp({at:d})"
-    marks = ", ".join(one.mark for one in order)
-    this = reader.rows(f"SELECT {marks} FROM ({statement}) WHERE {is_case}", parameters | named)
+            is_case += f" AND last_at = make_timestamp({at:d})"  # DuckDB skips other row groups
+            if order == [_NEWEST, *_KEYS] and not narrowed:
+                this = [(at, *key)]
+    if not this:
+        marks = ", ".join(one.mark for one in order)
+        this = reader.rows(f"SELECT {marks} FROM ({statement}) WHERE {is_case}", parameters | named)
     if not this:
         return ListPlace()
     parameters = dict(parameters)

@@ -161,6 +161,7 @@ ORDER BY r.started_at DESC LIMIT 20
 _EVALUATORS: Final = f"SELECT DISTINCT metric_name, evaluator_name FROM scores WHERE {THIS_CASE}"
 _IN_REVIEW: Final = f"SELECT 1 FROM review_items WHERE {THIS_CASE} LIMIT 1"
 _QUEUED: Final = f"SELECT 1 FROM v_review_items WHERE {THIS_CASE} AND verdict IS NULL LIMIT 1"
+_ANY_FEEDBACK: Final = "SELECT 1 FROM feedback WHERE eval_id = $eval_id LIMIT 1"
 _FEEDBACK: Final = """
 SELECT invocation_id, name, positive, score, comment, correction, given_by, given_at
 FROM v_feedback
@@ -255,8 +256,9 @@ def _read(
         compare_hrefs=_compare_hrefs(reader, key, kept),
     )
     evidence_note = "" if turns else report.evidence_note
-    # Checked first, because the views read all reviews and most cases have none.
+    # Checked first, because the views take longer and most cases have none.
     in_review = bool(reader.rows(_IN_REVIEW, statement))
+    answered = reader.rows(_ANY_FEEDBACK, {"eval_id": key[2]})
     return CasePage(
         key=key,
         report=report,
@@ -271,7 +273,7 @@ def _read(
         differences=sum(line.differs for turn in turns for line in turn.lines),
         provenance=_provenance(headers[0] if headers else {}),
         turn_provenance=tuple(rows[first - 1 :][:TOGETHER]),
-        feedback=tuple(reader.records(_FEEDBACK, statement)),
+        feedback=tuple(reader.records(_FEEDBACK, statement)) if answered else (),
         runs=tuple(reader.records(_RUNS, statement)),
         neighbours=beside,
         queued=in_review and bool(reader.rows(_QUEUED, statement)),

@@ -132,18 +132,24 @@ def statuses(
         answers = {key: Answer(f"{key[1]}/{key[2]}") for key in some}
         apps, sets, ids = (list(names) for names in zip(*some, strict=True))
         parameters = {"apps": apps, "sets": sets, "ids": ids}
-        for app, eval_set_id, eval_id, landed, *metric in store.rows(_STATUSES, parameters):
-            answer = answers[app, eval_set_id, eval_id]
+        left_out: dict[tuple[CaseKey, str], tuple[int, str]] = {}
+        if store.rows("SELECT 1 FROM sampling_decisions LIMIT 1"):
+            for row in store.rows(_LEFT_OUT_TURNS, parameters):
+                app, eval_set, eval_id, digest, turns, said = row
+                left_out[(app, eval_set, eval_id), digest] = turns, said
+        for row in store.rows(_STATUSES, parameters):
+            app, eval_set, eval_id, landed, metric, digest, status, reason = row
+            case = app, eval_set, eval_id
+            answer = answers[case]
             answer.landed = landed
-            if metric[0] is not None:
-                answer.metrics.append(MetricAnswer(*metric))
-        left_out = f"WITH {_CHOSEN} {_LEFT_OUT_TURNS} ORDER BY ALL"
-        for app, eval_set_id, eval_id, metric, _, turns, said in store.rows(left_out, parameters):
-            answer = answers[app, eval_set_id, eval_id]
-            if any(
-                one.metric_name == metric and one.status != "not_scored" for one in answer.metrics
-            ):
+            if metric is None:
+                continue
+            turns, said = left_out.get((case, digest), (0, ""))
+            if turns and status is None:
+                status, reason = "not_scored", said
+            elif turns:
                 answer.notes.append(f"{metric}: {counted(turns, 'turn')} not scored: {said}")
+            answer.metrics.append(MetricAnswer(metric, status or "pending", reason))
         yield from answers.items()
 
 
@@ -155,8 +161,9 @@ chosen AS (
 """
 
 # The turns of cases that rules excluded, by metric version.
-_LEFT_OUT_TURNS = """
-SELECT app_name, eval_set_id, eval_id, metric_name, metric_digest, count(*) AS turns,
+_LEFT_OUT_TURNS = f"""
+WITH {_CHOSEN}
+SELECT app_name, eval_set_id, eval_id, metric_digest, count(*) AS turns,
        string_agg(DISTINCT CASE reason
          WHEN 'no_rule' THEN 'no rule selects this metric for this turn'
          WHEN 'budget' THEN 'rule ' || rule || ', its daily budget was spent'
@@ -176,9 +183,11 @@ metrics AS (
   FROM run_metrics JOIN used USING (run_id)
   QUALIFY row_number() OVER (PARTITION BY metric_name ORDER BY used_at DESC) = 1
 ),
-scored AS MATERIALIZED (
-  SELECT app_name, eval_set_id, eval_id, metric_digest, revision, status, reason, scored_at
+scored AS (
+  SELECT app_name, eval_set_id, eval_id, metric_digest, max(revision) AS revision,
+         arg_max({{'status': status, 'reason': reason}}, (revision, scored_at)) AS newest
   FROM scores SEMI JOIN chosen USING (app_name, eval_set_id, eval_id)
+  GROUP BY ALL
 ),
 landed AS (
   SELECT app_name, eval_set_id, eval_id, max(revision) AS revision
@@ -189,25 +198,13 @@ latest AS (
   SELECT app_name, eval_set_id, eval_id, max(revision) AS revision
   FROM (FROM landed UNION ALL BY NAME SELECT app_name, eval_set_id, eval_id, revision FROM scored)
   GROUP BY ALL
-),
-newest_scores AS (
-  FROM scored SEMI JOIN latest USING (app_name, eval_set_id, eval_id, revision)
-  QUALIFY row_number() OVER (
-    PARTITION BY app_name, eval_set_id, eval_id, metric_digest ORDER BY scored_at DESC
-  ) = 1
-),
-older_scores AS (
-  SELECT app_name, eval_set_id, eval_id, metric_digest, max(revision) AS revision
-  FROM scored GROUP BY ALL
-),
-left_out AS ({_LEFT_OUT_TURNS})
+)
 SELECT c.app_name, c.eval_set_id, c.eval_id, landed.revision IS NOT NULL, m.metric_name,
-       coalesce(s.status, if(l.turns > 0, 'not_scored', 'pending')),
+       m.metric_digest, if(s.revision = latest.revision, s.newest.status, NULL),
        CASE
-         WHEN s.status IS NULL AND l.turns > 0 THEN l.said
-         WHEN s.status IS NOT NULL THEN coalesce(s.reason, '')
-         WHEN older.revision IS NOT NULL
-           THEN 'scored up to revision ' || older.revision || '; revision ' || latest.revision
+         WHEN s.revision = latest.revision THEN coalesce(s.newest.reason, '')
+         WHEN s.revision IS NOT NULL
+           THEN 'scored up to revision ' || s.revision || '; revision ' || latest.revision
                 || ' has landed since'
          ELSE 'not scored since it landed, or only with another version of the metric'
        END
@@ -215,9 +212,7 @@ FROM chosen c
 LEFT JOIN metrics m ON true
 LEFT JOIN landed USING (app_name, eval_set_id, eval_id)
 LEFT JOIN latest USING (app_name, eval_set_id, eval_id)
-LEFT JOIN newest_scores s USING (app_name, eval_set_id, eval_id, metric_digest)
-LEFT JOIN older_scores older USING (app_name, eval_set_id, eval_id, metric_digest)
-LEFT JOIN left_out l USING (app_name, eval_set_id, eval_id, metric_digest)
+LEFT JOIN scored s USING (app_name, eval_set_id, eval_id, metric_digest)
 ORDER BY m.metric_name
 """
 
