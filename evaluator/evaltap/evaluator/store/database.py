@@ -103,7 +103,7 @@ LANDING_MEMORY: Final = 48
 """DuckDB's memory limit in megabytes while turns of up to 12 KB land: little of the file is read."""
 WRITING_MEMORY: Final = 160
 """The same while scores are written."""
-SHARED_MEMORY: Final = 384
+SHARED_MEMORY: Final = 512
 """The same while there are readers, if the store's thread alone has less."""
 READING_MEMORY: Final = 270
 """The same for a command that reads; more if a statement needs it even on one thread."""
