@@ -139,11 +139,9 @@ def t95(degrees: float) -> float:
     """Return the quantile; `degrees` is at least 1 and need not be whole."""
     if degrees < 1:
         raise ValueError(f"{degrees} degrees of freedom; expected 1 or more")
-    if degrees >= _MANY:
-        return Z95 + sum(one / degrees**power for power, one in enumerate(_EXPANSION, start=1))
-    # The tail is convex and Z95 lies below the quantile, so Newton's steps approach it from there.
-    t, step = Z95, 1.0
-    while step > 1e-12 * t:
+    t = Z95 + sum(one / degrees**power for power, one in enumerate(_EXPANSION, start=1))
+    step = 0.0 if degrees >= _MANY else 1.0
+    while abs(step) > 1e-12 * t:  # Newton's method, which cannot fail: the tail is convex
         step = (_upper_tail(t, degrees) - _TAIL) / _density(t, degrees)
         t += step
     return t
