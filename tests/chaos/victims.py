@@ -22,6 +22,7 @@ LOADED = [
     "evaltap.evaluator.ingest.sources.local_log",
     "duckdb",
     "nanoarrow",
+    "numpy",
 ]
 
 
