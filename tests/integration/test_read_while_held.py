@@ -273,7 +273,7 @@ def test_memory_is_given_while_somebody_reads_and_taken_back(store: Store) -> No
     setting = "SELECT current_setting('memory_limit')"
     with store.limited_memory(64):
         with reader_of(store) as reader:
-            assert reader.rows(setting) == [("366.2 MiB",)]
+            assert reader.rows(setting) == [("488.2 MiB",)]
         wait_for(lambda: store.rows(setting) == [("61.0 MiB",)])
 
 

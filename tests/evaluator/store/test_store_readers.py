@@ -322,7 +322,7 @@ def test_a_store_with_readers_has_memory_for_them(store: Store) -> None:
         Readers(store)
         shared = limits()
         store.limit_memory(256)
-        assert limits() == shared == [("366.2 MiB", 1)]
+        assert limits() == shared == [("488.2 MiB", 1)]
         store.reopen()
         assert limits() == shared
         with store.unlimited_memory():
@@ -345,7 +345,7 @@ def test_a_reader_that_comes_as_another_leaves_has_its_memory(store: Store) -> N
         for reader in readers:
             reader.join()
 
-    assert found == {"366.2 MiB"}
+    assert found == {"488.2 MiB"}
 
 
 def test_rows_of_people_are_written_beside_the_stores_transaction(store: Store) -> None:
