@@ -15,7 +15,8 @@ from evaltap.evaluator.analysis.filters.choice import Choice
 from evaltap.evaluator.analysis.filters.language import parse_filter
 from evaltap.evaluator.analysis.filters.listing import list_page
 from evaltap.evaluator.analysis.filters.restricted import restricted_to_case
-from evaltap.evaluator.analysis.summaries.summaries import CASE_KEY, Summaries, current_marks
+from evaltap.evaluator.analysis.summaries.summaries import Summaries, current_marks
+from evaltap.evaluator.cases.identity import CASE_KEY
 from evaltap.evaluator.pipeline.live.summary_keeper import SummaryKeeper, Ticks
 from evaltap.evaluator.pipeline.maintenance.erasure import Subject, erase_from_store, find_in_store
 from evaltap.evaluator.pipeline.maintenance.pruning import prune

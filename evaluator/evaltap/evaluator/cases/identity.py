@@ -1,9 +1,10 @@
 """The identity of cases in the tables, and lines of files that are not cases."""
 
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from evaltap.evaluator.cases.outline import LazyCase
 from evaltap.schemas.formats.model import Json
@@ -23,6 +24,21 @@ class BadLine(NamedTuple):
 
 CaseKey: TypeAlias = tuple[str, str, str]
 """App name, eval set id, eval id."""
+
+
+def key_of_case(app_name: str, eval_set_id: str, eval_id: str) -> str:
+    """Return SQL for the `case_key` of a case, which is a hash, of SQL for its names."""
+    return f"md5_number_lower(concat_ws(chr(31), {app_name}, {eval_set_id}, {eval_id}))"
+
+
+CASE_KEY: Final = key_of_case("app_name", "eval_set_id", "eval_id")
+"""The `case_key` of a row that names a case."""
+
+
+def case_key(case: CaseKey) -> int:
+    """Return what `key_of_case` computes."""
+    digest = hashlib.md5("\x1f".join(case).encode(), usedforsecurity=False).digest()
+    return int.from_bytes(digest[8:], "little")
 
 
 class FirstPosition(NamedTuple):

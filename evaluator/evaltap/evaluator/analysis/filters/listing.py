@@ -16,8 +16,8 @@ from evaltap.evaluator.analysis.filters.choice import (
     fitting_query,
 )
 from evaltap.evaluator.analysis.filters.terms import KEYS
-from evaltap.evaluator.analysis.summaries.summaries import current_marks, key_of_case
-from evaltap.evaluator.cases.identity import CaseKey
+from evaltap.evaluator.analysis.summaries.summaries import current_marks
+from evaltap.evaluator.cases.identity import CaseKey, key_of_case
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.store.database import STORE, sql
 from evaltap.evaluator.store.queries import Scratch, StoreReader

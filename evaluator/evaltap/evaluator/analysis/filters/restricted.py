@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 from evaltap.evaluator.analysis.filters.choice import Choice, chosen_query
 from evaltap.evaluator.analysis.filters.language import Filter
 from evaltap.evaluator.analysis.filters.terms import KEYS, has_wildcard
-from evaltap.evaluator.analysis.summaries.summaries import current_marks, key_of_case
-from evaltap.evaluator.cases.identity import CaseKey
+from evaltap.evaluator.analysis.summaries.summaries import current_marks
+from evaltap.evaluator.cases.identity import CaseKey, key_of_case
 from evaltap.evaluator.store.database import layout
 from evaltap.evaluator.store.opening import NAME
 from evaltap.evaluator.store.queries import StoreReader

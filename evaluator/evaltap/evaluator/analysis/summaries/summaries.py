@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
+from evaltap.evaluator.cases.identity import CASE_KEY
 from evaltap.evaluator.store.database import STORE, Store, sql, utc_now
 from evaltap.evaluator.store.queries import StoreReader
 
@@ -63,14 +64,6 @@ SELECT coalesce((SELECT max(landed_seq) FROM turns), 0),
 _FIELDS: Final = ", ".join(Marks._fields)
 _KEPT: Final = "written_at > now() AT TIME ZONE 'UTC' - INTERVAL 1 MINUTE"
 
-
-def key_of_case(app_name: str, eval_set_id: str, eval_id: str) -> str:
-    """Return SQL for the `case_key` of a case, of SQL for its names."""
-    return f"md5_number_lower(concat_ws(chr(31), {app_name}, {eval_set_id}, {eval_id}))"
-
-
-CASE_KEY: Final = key_of_case("app_name", "eval_set_id", "eval_id")
-"""The `case_key` of a row that names a case."""
 
 _KEYS: Final = "app_name, eval_set_id, eval_id"
 _UNITS: Final = ("turns", "scores", "latency", "tools", "left_out")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import orjson
 from msgspec import Struct
 
-from evaltap.evaluator.cases.identity import CaseKey, FirstPosition
+from evaltap.evaluator.cases.identity import CASE_KEY, CaseKey, FirstPosition, case_key
 from evaltap.evaluator.ingest.landing.reading import read_record
 from evaltap.evaluator.ingest.landing.recent_cases import RecentCases
 from evaltap.evaluator.ingest.landing.row_types import (
@@ -178,8 +178,9 @@ class Lander:
         self._changed: dict[CaseKey, FirstPosition] = {}
         self._seen = BloomFilter()
         with store.limited_memory(LANDING_MEMORY):  # DuckDB would keep what it reads
-            for hashes in store.stream(hashes_of("cases"), size=_AT_ONCE):
-                self._seen.add_all([value for (value,) in hashes])
+            # Without DISTINCT, which would hold the keys of all cases in memory.
+            for keys in store.stream(f"SELECT {CASE_KEY} FROM cases", size=_AT_ONCE):
+                self._seen.add_all([key for (key,) in keys])
         last = store.rows("SELECT max(landed_seq) FROM turns")[0][0]
         self._landed_seq = int(last or 0)
 
@@ -438,7 +439,7 @@ GROUP BY app_name, eval_set_id, eval_id
 
 _BITS: Final = 1 << 27
 _PROBES: Final = 4
-_Hashes = TypeVar("_Hashes", int, "npt.NDArray[Any]")
+_Keys = TypeVar("_Keys", int, "npt.NDArray[Any]")
 
 
 class BloomFilter:
@@ -447,39 +448,24 @@ class BloomFilter:
     def __init__(self) -> None:
         self._bits = bytearray(_BITS >> 3)
 
-    def add(self, key: CaseKey) -> None:
+    def add(self, case: CaseKey) -> None:
         """Add a case."""
-        for place in _places(_hash_of(key)):
+        for place in _places(case_key(case)):
             self._bits[place >> 3] |= 1 << (place & 7)
 
-    def add_all(self, hashes: Sequence[int]) -> None:
-        """Add cases by the hashes that DuckDB computes for them, which is quicker for many."""
+    def add_all(self, keys: Sequence[int]) -> None:
+        """Add cases by their `case_key`, which is quicker for many."""
         import numpy as np  # consumers of an empty store do without it
 
         bits = np.frombuffer(self._bits, np.uint8)
-        for places in _places(np.array(hashes, np.uint64)):
+        for places in _places(np.array(keys, np.uint64)):
             np.bitwise_or.at(bits, places >> 3, (1 << (places & 7)).astype(np.uint8))
 
-    def __contains__(self, key: CaseKey) -> bool:
-        return all(self._bits[place >> 3] & 1 << (place & 7) for place in _places(_hash_of(key)))
+    def __contains__(self, case: CaseKey) -> bool:
+        return all(self._bits[place >> 3] & 1 << (place & 7) for place in _places(case_key(case)))
 
 
-def hashes_of(cases: str) -> str:
-    """Return a query for the hashes of a table's cases, as `BloomFilter` takes them.
-
-    Without DISTINCT, which would hold them all in memory.
-    """
-    return (
-        f"SELECT md5_number_lower(concat_ws(chr(31), app_name, eval_set_id, eval_id)) FROM {cases}"
-    )
-
-
-def _hash_of(key: CaseKey) -> int:
-    digest = hashlib.md5("\x1f".join(key).encode(), usedforsecurity=False).digest()
-    return int.from_bytes(digest[8:], "little")
-
-
-def _places(value: _Hashes) -> list[_Hashes]:
-    """Return the bits of a hash, or of each hash of an array."""
-    step = value >> 29 | 1
-    return [(value + number * step) & (_BITS - 1) for number in range(_PROBES)]
+def _places(key: _Keys) -> list[_Keys]:
+    """Return the bits of a key, or of each key of an array."""
+    step = key >> 29 | 1
+    return [(key + number * step) & (_BITS - 1) for number in range(_PROBES)]
