@@ -7,7 +7,7 @@ bytes.  A turn that is already stored in the same revision is a redelivery: it i
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -462,10 +462,14 @@ class BloomFilter:
             np.bitwise_or.at(bits, places >> 3, (1 << (places & 7)).astype(np.uint8))
 
     def __contains__(self, case: CaseKey) -> bool:
-        return all(self._bits[place >> 3] & 1 << (place & 7) for place in _places(case_key(case)))
+        for place in _places(case_key(case)):
+            if not self._bits[place >> 3] & 1 << (place & 7):
+                return False
+        return True
 
 
-def _places(key: _Keys) -> list[_Keys]:
-    """Return the bits of a key, or of each key of an array."""
+def _places(key: _Keys) -> Iterator[_Keys]:
+    """Yield the bits of a key, or of each key of an array."""
     step = key >> 29 | 1
-    return [(key + number * step) & (_BITS - 1) for number in range(_PROBES)]
+    for number in range(_PROBES):
+        yield (key + number * step) & (_BITS - 1)
