@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -16,7 +17,7 @@ import pytest
 
 from evaltap.cli.main import main
 from evaltap.evaluator.store.database import Store
-from support.builders.cases import RESPONSE, make_case, make_turn
+from support.builders.cases import RESPONSE, make_case, make_records, make_turn, write_log
 
 STUBBORN = r"""
 import os, time
@@ -86,6 +87,41 @@ def test_an_interrupt_while_a_command_loads_comes_when_it_is_loaded(
 
     assert (code, capsys.readouterr().err) == (130, "evaltap cases: interrupted\n")
     assert loaded[-1] == "evaltap.cli.commands.cases"
+
+
+@pytest.mark.parametrize(("most", "sums"), [(1, True), (0, False)])
+def test_a_stopped_consumer_sums_up_a_small_store_only(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    most: int,
+    sums: bool,
+) -> None:
+    monkeypatch.setattr("evaltap.cli.commands.consume.MOST_SUMMED", most)
+    case = make_case("s", conversation=[make_turn()])
+    write_log(tmp_path / "log.db", make_records([case]))
+    (tmp_path / "m.json").write_text(json.dumps([RESPONSE]))
+    consume = ["consume", "--log", str(tmp_path / "log.db"), "--db", str(tmp_path / "x.duckdb"),
+               "--metrics", str(tmp_path / "m.json")]  # fmt: skip
+    assert main([*consume, "--until-idle"]) == 0
+    assert "final_response_avg_score" in capsys.readouterr().out
+
+    before = signal.getsignal(signal.SIGTERM)
+
+    def stop() -> None:
+        while signal.getsignal(signal.SIGTERM) is before:  # the consumer has not begun
+            time.sleep(0.05)
+        signal.raise_signal(signal.SIGTERM)
+
+    stopping = threading.Thread(target=stop)
+    stopping.start()
+    code = main(consume)
+    stopping.join()
+
+    out, err = capsys.readouterr()
+    assert code == 0
+    assert ("final_response_avg_score" in out) == sums
+    assert ("see `evaltap report" in err) != sums
 
 
 @pytest.mark.slow

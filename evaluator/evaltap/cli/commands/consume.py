@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from evaltap.cli.consuming import (
     account_of,
@@ -53,6 +53,12 @@ from evaltap.schemas.text import counted
 
 if TYPE_CHECKING:  # it needs starlette, an optional package
     from evaltap.cli.page import LivePage
+
+
+MOST_SUMMED: Final = 100_000
+"""With more scores, a consumer that is stopped ends without pass rates.
+
+A million take half a minute, and whoever stops a service kills it soon."""
 
 
 class Ending:
@@ -259,14 +265,19 @@ def _verdict(
     pending: PendingScorer | None,
     references: References | None,
 ) -> Verdict | None:
-    """Report how many cases had a reference; return the verdict on the scored cases, None without metrics.
+    """Report how many cases had a reference; return the verdict on the scored cases.
 
-    Keeps to the memory limit of landing if that suffices.
+    None without metrics, and if a consumer of a large store is stopped.  Keeps to the memory limit of landing
+    if that suffices.
     """
     if pending is None:
         return None
     if references is not None:
         say(options.command, f"references: {pending.joined}")
+    ((scores,),) = store.rows("SELECT count(*) FROM scores")
+    if scores > MOST_SUMMED and not (options.until_idle or options.report):
+        say(options.command, f"stopped; for pass rates, see `evaltap report {options.db}`")
+        return None
     scope = Scope(digests=tuple(metric.digest for metric in pending.metrics), references=references)
 
     def read() -> Verdict:

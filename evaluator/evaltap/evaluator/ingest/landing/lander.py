@@ -462,10 +462,7 @@ class BloomFilter:
             np.bitwise_or.at(bits, places >> 3, (1 << (places & 7)).astype(np.uint8))
 
     def __contains__(self, case: CaseKey) -> bool:
-        for place in _places(case_key(case)):
-            if not self._bits[place >> 3] & 1 << (place & 7):
-                return False
-        return True
+        return all(self._bits[place >> 3] & 1 << (place & 7) for place in _places(case_key(case)))
 
 
 def _places(key: _Keys) -> Iterator[_Keys]:
