@@ -1,6 +1,7 @@
 """Answers that are read once for all concurrent requests."""
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -87,6 +88,39 @@ def test_who_asks_while_it_is_read_gets_the_same_answer() -> None:
         others = [pool.submit(answers.get, "a", read, is_good=good) for _ in range(3)]
         may_end.set()
         assert {one.result(30) for one in (first, *others)} == {1}
+
+
+def test_nobody_waits_for_what_takes_long_if_the_last_answer_has_just_expired() -> None:
+    clock, begun, may_end = Clock(), threading.Event(), threading.Event()
+    answers, source = SharedAnswers[int](clock, late_seconds=1.0), Source(clock, 0.2)
+
+    def slowly() -> int:
+        begun.set()
+        assert may_end.wait(30)
+        return source()
+
+    assert answers.get("a", source) == 1
+    clock.now += 4.5  # kept for 4 seconds
+    assert answers.get("a", slowly) == 1
+    assert begun.wait(30)
+    assert answers.get("a", source) == 1  # another thread reads it
+    may_end.set()
+    while source.reads < 2 or answers.get("a", source) == 1:
+        time.sleep(0.01)
+
+    assert answers.get("a", source) == 2
+    clock.now += 5.1
+    assert answers.get("a", source) == 3
+
+
+def test_what_is_read_quickly_is_never_late() -> None:
+    clock = Clock()
+    answers, read = SharedAnswers[int](clock, late_seconds=1.0), Source(clock, 0.01)
+
+    assert answers.get("a", read) == 1
+    clock.now += 0.21
+
+    assert answers.get("a", read) == 2
 
 
 @pytest.mark.slow

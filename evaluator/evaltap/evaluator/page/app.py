@@ -30,6 +30,7 @@ from evaltap.evaluator.page.changes import Change, CursorWriter
 from evaltap.evaluator.page.masking import Marks, masked
 from evaltap.evaluator.page.rendering import THEMES, Frame, as_json, assets, product_version, render
 from evaltap.evaluator.page.request import (
+    LATE_SECONDS,
     NO_SOURCE,
     Download,
     PageAnswer,
@@ -138,7 +139,7 @@ class _Application:
         self._ticker = Ticker(live) if live else None
         self._attempts = Attempts()
         self._marks = Marks()
-        self._shared = SharedAnswers[Read]()
+        self._shared = SharedAnswers[Read](late_seconds=LATE_SECONDS)
 
     async def show(self, route: PageRoute, request: Request) -> Response:
         """Return a page, a part of it, or its data."""

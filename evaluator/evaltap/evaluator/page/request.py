@@ -19,6 +19,10 @@ from evaltap.schemas.errors import EvaltapError
 from evaltap.schemas.formats.case import CaseData
 
 _MOST_KEPT: Final = 64
+_LONG: Final = 0.1
+"""The seconds that an answer takes at least for which nobody waits twice."""
+LATE_SECONDS: Final = 1.0
+"""With the five seconds of `SharedAnswers` less than the six after which a page asks once more (live.js)."""
 PAST_SECONDS: Final = 60.0
 """How long, in seconds, data of a past span stays valid."""
 
@@ -35,13 +39,16 @@ class _Kept(Generic[T]):
     lock: threading.Lock = field(default_factory=threading.Lock)
     answer: T | None = None
     until: float = 0.0
+    late: float = 0.0
+    """How long after `until` the answer is given while the next is read."""
 
 
 class SharedAnswers(Generic[T]):
     """Caches each answer for a multiple of the time it took to read, up to some seconds.
 
     However many browsers show a page, reading it takes a twentieth of a processor, and the page of a small
-    file is up to date immediately.
+    file is up to date immediately.  Of an answer that takes long to read, the last one is given for
+    `late_seconds` more, while a thread reads the next: so hardly anyone waits for it.
     """
 
     def __init__(
@@ -50,10 +57,12 @@ class SharedAnswers(Generic[T]):
         *,
         times_as_long: float = 20,
         most_seconds: float = 5.0,
+        late_seconds: float = 0.0,
     ) -> None:
         self._clock = clock
         self._times_as_long = times_as_long
         self._most_seconds = most_seconds
+        self._late_seconds = late_seconds
         self._lock = threading.Lock()
         self._kept: dict[Hashable, _Kept[T]] = {}
 
@@ -66,16 +75,35 @@ class SharedAnswers(Generic[T]):
             self._kept[key] = kept  # moves the key to the end, which is the newest
             while len(self._kept) > _MOST_KEPT:
                 del self._kept[next(iter(self._kept))]
+        last = kept.answer
+        if last is not None and 0 <= self._clock() - kept.until < kept.late:
+            if kept.lock.acquire(blocking=False):
+                threading.Thread(
+                    target=self._read_and_release, args=(kept, read, is_good), daemon=True
+                ).start()
+            return last
         with kept.lock:  # concurrent requests wait for the same answer
-            began = self._clock()
-            if kept.answer is not None and began < kept.until:
-                return kept.answer
-            answer = read()
-            if is_good(answer):
-                ended = self._clock()
-                kept.answer = answer
-                kept.until = ended + min(self._times_as_long * (ended - began), self._most_seconds)
-            return answer
+            return self._read(kept, read, is_good)
+
+    def _read_and_release(
+        self, kept: _Kept[T], read: Callable[[], T], is_good: Callable[[T], bool]
+    ) -> None:
+        try:
+            self._read(kept, read, is_good)
+        finally:
+            kept.lock.release()
+
+    def _read(self, kept: _Kept[T], read: Callable[[], T], is_good: Callable[[T], bool]) -> T:
+        began = self._clock()
+        if kept.answer is not None and began < kept.until:
+            return kept.answer
+        answer = read()
+        if is_good(answer):
+            took = self._clock() - began
+            kept.answer = answer
+            kept.until = began + took + min(self._times_as_long * took, self._most_seconds)
+            kept.late = self._late_seconds if took > _LONG else 0.0
+        return answer
 
 
 def now_utc() -> datetime:

@@ -17,7 +17,7 @@
     if (version === shown || document.visibilityState !== "visible") return;
     shown = version;
     document.body.dispatchEvent(new CustomEvent("tick"));
-    // The server may answer with figures that are up to five seconds old: ask once more when nothing follows.
+    // The server may answer with figures that are up to six seconds old: ask once more when nothing follows.
     clearTimeout(settling);
     settling = setTimeout(() => { if (!paused) document.body.dispatchEvent(new CustomEvent("tick")); }, 6000);
   }
