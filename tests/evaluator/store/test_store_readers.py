@@ -348,6 +348,26 @@ def test_a_reader_that_comes_as_another_leaves_has_its_memory(store: Store) -> N
     assert found == {"488.2 MiB"}
 
 
+@pytest.mark.slow
+def test_a_limit_that_a_reader_exceeds_holds_when_it_has_left(store: Store) -> None:
+    large = "SELECT len(list(i || repeat('x', 60))) FROM range(10_000_000) r(i)"
+
+    def read() -> None:
+        with shared_reader(store, 60) as session:
+            session.reader.rows(large)
+
+    used = "SELECT sum(memory_usage_bytes) FROM duckdb_memory()"
+    store.execute("SET threads = 1")
+    reader = threading.Thread(target=read)
+    reader.start()  # before there is a limit
+    while reader.is_alive() and store.rows(used)[0][0] < 600 << 20:
+        time.sleep(0.01)
+    with store.limited_memory(64):
+        assert reader.is_alive()
+        reader.join()
+        assert store.rows("SELECT current_setting('memory_limit')") == [("61.0 MiB",)]
+
+
 def test_rows_of_people_are_written_beside_the_stores_transaction(store: Store) -> None:
     with store.transaction():
         store.append("meta", [("step", "1")])

@@ -286,8 +286,7 @@ class Store(StoreWriter):
 
     def unshare(self) -> None:
         """Undo one call of `share`."""
-        # The limit cannot be lowered while the readers' data is in memory; reopening sets it again.
-        with suppress(duckdb.Error):
+        with suppress(duckdb.Error):  # the file may be closed
             self._limit(sharers=-1)
 
     def _limit(self, *, sharers: int = 0) -> None:
@@ -301,9 +300,12 @@ class Store(StoreWriter):
                 # Other processors prepare rows and serve readers; more DuckDB threads would slow them down.
                 # Each checkpoint writes a table's last row group again: large rows need fewer checkpoints.
                 cursor.execute(
-                    f"SET memory_limit = '{megabytes}MB'; SET threads = 1;"
+                    "SET threads = 1;"
                     f" SET checkpoint_threshold = '{memory // MEMORY_PER_LOG}MB'; {compression(memory)}"
                 )
+                # While a statement of a reader holds more, the limit stays what it was; leaving sets it.
+                with suppress(duckdb.OutOfMemoryException):
+                    cursor.execute(f"SET memory_limit = '{megabytes}MB'")
 
     @contextmanager
     def limited_memory(self, megabytes: int = WRITING_MEMORY) -> Iterator[None]:
