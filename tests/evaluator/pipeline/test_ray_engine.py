@@ -1,6 +1,7 @@
 """`evaltap score --engine ray`: the same rows as one process, whichever node dies; and valid options."""
 
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -44,7 +45,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def score(*arguments: str, path: str = "") -> tuple[int, str]:
-    """Run the command in a process of its own, as Ray leaves threads and warnings behind."""
+    """Run the command in a process of its own, as Ray leaves threads and warnings behind.
+
+    Returns its exit code and what it said, but for its progress, which it tells once a minute.
+    """
     program = "import sys; from evaltap.cli.main import main; sys.exit(main())"
     done = subprocess.run(
         [sys.executable, "-c", program, "score", *arguments],
@@ -53,7 +57,7 @@ def score(*arguments: str, path: str = "") -> tuple[int, str]:
         timeout=240,
         env={**os.environ, "PYTHONPATH": path, "EVALTAP_ALLOW_CODE": "1"},
     )
-    return done.returncode, done.stderr
+    return done.returncode, re.sub(r"evaltap: \d+ cases scored\n", "", done.stderr)
 
 
 def write_cases(path: Path, first: int, count: int) -> None:
