@@ -84,7 +84,7 @@ ACTIONS: Final = (
     ActionRoute("/review/next", review.start, "reviewer"),
     ActionRoute("/review/decide", review.act, "reviewer"),
     ActionRoute("/review/undo", review.take_back, "reviewer"),
-    ActionRoute("/review/add", review.add, "reviewer"),
+    ActionRoute("/review/add", review.add, "reviewer", SEARCH_SECONDS),
     ActionRoute("/expected/use", expected.use, "reviewer"),
     ActionRoute("/expected/undo", expected.take_back, "reviewer"),
     ActionRoute("/basket/pick", basket.pick, "reviewer", SEARCH_SECONDS),
