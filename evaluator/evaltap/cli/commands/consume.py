@@ -274,8 +274,8 @@ def _verdict(
         return None
     if references is not None:
         say(options.command, f"references: {pending.joined}")
-    ((scores,),) = store.rows("SELECT count(*) FROM scores")
-    if scores > MOST_SUMMED and not (options.until_idle or options.report):
+    waited_for = options.until_idle or options.report
+    if not waited_for and store.rows("SELECT count(*) FROM scores")[0][0] > MOST_SUMMED:
         say(options.command, f"stopped; for pass rates, see `evaltap report {options.db}`")
         return None
     scope = Scope(digests=tuple(metric.digest for metric in pending.metrics), references=references)

@@ -17,7 +17,7 @@ from evaltap.evaluator.analysis.filters.choice import (
 )
 from evaltap.evaluator.analysis.filters.terms import KEYS
 from evaltap.evaluator.analysis.summaries.summaries import current_marks
-from evaltap.evaluator.cases.identity import CaseKey, key_of_case
+from evaltap.evaluator.cases.identity import CASE_KEY, CaseKey, key_of_case
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.store.database import STORE, sql
 from evaltap.evaluator.store.queries import Scratch, StoreReader
@@ -91,7 +91,9 @@ def listed_cases(store: StoreReader, cases: Scratch) -> list[ListedCase]:
     """Return cases, given with the columns of `fitting_query` and their `place` in the list."""
     scores = sql(__name__, "listed_scores")
     if current_marks(store) is not None:
-        listed = sql(__name__, "listing_indexed").format(cases=cases, scores=scores)
+        listed = sql(__name__, "listing_indexed").format(
+            cases=cases, scores=scores, case_key=CASE_KEY
+        )
     else:
         listed = sql(__name__, "listing").format(
             cases=cases, newest=sql(STORE, "newest"), scores=scores, length=OPENING_LENGTH

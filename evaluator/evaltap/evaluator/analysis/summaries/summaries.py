@@ -269,7 +269,9 @@ class Summaries:
         return tables | {"feedback": "feedback", "reviews": reviews}
 
     def _write_cases(self, tables: Mapping[str, str]) -> None:
-        query = sql(__name__, "case_index").format(newest=sql(STORE, "newest"), **_named(tables))
+        query = sql(__name__, "case_index").format(
+            newest=sql(STORE, "newest"), case_key=CASE_KEY, **_named(tables)
+        )
         self._store.execute(f"INSERT INTO case_index BY NAME {query}")
 
     def _rewrite_minutes(self) -> None:

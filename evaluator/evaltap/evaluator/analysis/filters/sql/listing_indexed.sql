@@ -1,6 +1,6 @@
 -- As listing.sql, from the summary that has a row for each case.  By last_at and scored_at row groups are skipped.
 WITH listed AS (
-  SELECT *, md5_number_lower(concat_ws(chr(31), app_name, eval_set_id, eval_id)) AS case_key
+  SELECT *, {case_key} AS case_key
   FROM {cases}
 ),
 indexed AS (

@@ -1,5 +1,5 @@
 -- Rows of case_index.  turns, cases, calls, scores, turn_scores, feedback, reviews: what to look at; all rows of
--- some cases, or the tables as they are.  newest: newest.sql of the store.
+-- some cases, or the tables as they are.  newest: newest.sql of the store, case_key: CASE_KEY.
 WITH these_cases AS (
   SELECT app_name, eval_set_id, eval_id, revision, landed_at, user_id, service FROM {cases}
 ),
@@ -102,7 +102,7 @@ of_reviews AS (
   GROUP BY ALL
 )
 SELECT
-  md5_number_lower(concat_ws(chr(31), app_name, eval_set_id, eval_id)) AS case_key,
+  {case_key} AS case_key,
   app_name, eval_set_id, eval_id,
   coalesce(t.first_at, first_scored_at) AS first_at, coalesce(t.last_at, last_scored_at) AS last_at,
   first_seq, last_seq, first_scored_at, last_scored_at,
