@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -20,7 +21,7 @@ from evaltap.evaluator.analysis.summaries.summaries import current_marks
 from evaltap.evaluator.cases.identity import CASE_KEY, CaseKey, key_of_case
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.store.database import STORE, sql
-from evaltap.evaluator.store.queries import Scratch, StoreReader
+from evaltap.evaluator.store.queries import Row, Scratch, StoreReader
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.text import utc_text
 
@@ -89,29 +90,65 @@ class ListedCase:
 
 def listed_cases(store: StoreReader, cases: Scratch) -> list[ListedCase]:
     """Return cases, given with the columns of `fitting_query` and their `place` in the list."""
-    scores = sql(__name__, "listed_scores")
-    if current_marks(store) is not None:
-        listed = sql(__name__, "listing_indexed").format(
-            cases=cases, scores=scores, case_key=CASE_KEY
-        )
+    indexed = current_marks(store) is not None
+    if indexed:
+        listed = sql(__name__, "listing_indexed").format(cases=cases, case_key=CASE_KEY)
     else:
         listed = sql(__name__, "listing").format(
-            cases=cases, newest=sql(STORE, "newest"), scores=scores, length=OPENING_LENGTH
+            cases=cases, newest=sql(STORE, "newest"), length=OPENING_LENGTH
         )
-    return [
-        ListedCase(
-            app,
-            name,
-            eval_id,
-            at,
-            opening or "",
-            tuple(tools),
-            outcome,
-            tuple(MetricVerdict(**one) for one in verdicts),
-            *rest,
-        )
-        for app, name, eval_id, at, opening, tools, outcome, verdicts, *rest in store.rows(listed)
-    ]
+    rows = store.rows(listed)
+    times = [at for *_, first, last in rows for at in (first, last) if at is not None]
+    age = (min(times), max(times)) if times else None
+    scores = _newest_scores(store, cases, age) if age or not indexed else {}
+    found = []
+    for app, name, eval_id, *of_turns, _, _ in rows:
+        key = app, name, eval_id
+        found.append(_listed_case(key, of_turns, scores.get(key, ())))
+    return found
+
+
+def _newest_scores(
+    store: StoreReader, cases: Scratch, age: tuple[datetime, datetime] | None
+) -> dict[CaseKey, list[MetricVerdict]]:
+    """Return the latest score by each metric of some cases; all were given within `age`, if it is known."""
+    aged, limits = "TRUE", {}
+    if age is not None:
+        aged = "scored_at BETWEEN $first AND $last"
+        limits = dict(zip(("first", "last"), age, strict=True))
+    found: dict[CaseKey, list[MetricVerdict]] = {}
+    for app, name, eval_id, *verdict in store.rows(_SCORES.format(cases=cases, aged=aged), limits):
+        found.setdefault((app, name, eval_id), []).append(MetricVerdict(*verdict))
+    return found
+
+
+_SCORES: Final = """
+SELECT app_name, eval_set_id, eval_id, metric_name, status, score, left(coalesce(reason, ''), 1000)
+FROM scores SEMI JOIN {cases} USING (app_name, eval_set_id, eval_id)
+WHERE {aged}
+QUALIFY row_number() OVER (
+  PARTITION BY app_name, eval_set_id, eval_id, metric_name ORDER BY revision DESC, scored_at DESC
+) = 1
+ORDER BY metric_name
+"""
+_NOT_PASSED: Final = ("crashed", "failed", "error")
+
+
+def _listed_case(key: CaseKey, of_turns: Row, scores: Sequence[MetricVerdict]) -> ListedCase:
+    at, opening, tools, crashed, *rest = of_turns
+    statuses = Counter(one.status for one in scores)
+    scored = [*(status for status in (*_NOT_PASSED, "passed") if statuses[status]), "not_evaluated"]
+    return ListedCase(
+        *key,
+        at,
+        opening,
+        tuple(tools),
+        "crashed" if crashed else scored[0] if scores else "unscored",
+        tuple(one for one in scores if one.status in _NOT_PASSED),
+        statuses["passed"],
+        statuses["not_evaluated"],
+        *rest,
+    )
 
 
 SHORT: Final = 17
@@ -317,12 +354,13 @@ def _around(
     reader: StoreReader, query: ChosenQuery, order: list[SortKey], key: CaseKey, *, narrowed: bool
 ) -> ListPlace:
     statement, parameters, _ = query
-    named = {"app": key[0], "eval_set": key[1], "eval_id": key[2]}
+    named: dict[str, object] = {"app": key[0], "eval_set": key[1], "eval_id": key[2]}
     is_case = "app_name = $app AND eval_set_id = $eval_set AND eval_id = $eval_id"
     this: Sequence[Sequence[object]] = []
     if query.is_indexed:
-        for (at,) in reader.rows(_LAST_AT, named):
-            is_case += f" AND last_at = make_timestamp({at:d})"  # DuckDB skips other row groups
+        for (at,) in reader.rows(_LAST_AT, dict(named)):
+            is_case += " AND last_at = make_timestamp($at)"  # DuckDB skips other row groups
+            named["at"] = at
             if order == [_NEWEST, *_KEYS] and not narrowed:
                 this = [(at, *key)]
     if not this:
@@ -383,19 +421,15 @@ def _beyond(order: Sequence[SortKey], values: Sequence[str], backwards: bool) ->
 def _bound(
     mark: Sequence[object], order: Sequence[SortKey], parameters: dict[str, object]
 ) -> list[str]:
-    """Return SQL for the values of a mark.
-
-    Numbers are literals, because DuckDB only skips row groups for constants.
-    """
+    """Return SQL for the values of a mark, which become parameters."""
     values = []
     for place, (value, key) in enumerate(zip(mark, order, strict=True)):
+        name = f"mark_{place}"
+        parameters[name] = value
         if key.is_time:
-            values.append(f"make_timestamp({value:d})")
-        elif isinstance(value, str):
-            parameters[f"mark_{place}"] = value
-            values.append(f"$mark_{place}")
+            values.append(f"make_timestamp(${name}::BIGINT)")
         else:
-            values.append(f"{value!r}::DOUBLE")
+            values.append(f"${name}" if isinstance(value, str) else f"${name}::DOUBLE")
     return values
 
 

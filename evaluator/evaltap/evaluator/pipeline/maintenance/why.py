@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from evaltap.evaluator.analysis.filters.listing import IS_CASE, NAMES, nearest
 from evaltap.evaluator.cases.identity import CaseKey
@@ -127,30 +127,55 @@ def statuses(
 
     Each query looks at the whole store, and answers for `at_a_time` cases.
     """
+    metrics = store.rows(_METRICS)
     for first in range(0, len(keys), at_a_time):
         some = keys[first : first + at_a_time]
-        answers = {key: Answer(f"{key[1]}/{key[2]}") for key in some}
         apps, sets, ids = (list(names) for names in zip(*some, strict=True))
         parameters = {"apps": apps, "sets": sets, "ids": ids}
+        landed: dict[CaseKey, int] = {
+            (app, eval_set, eval_id): revision
+            for app, eval_set, eval_id, revision in store.rows(_LANDED, parameters)
+        }
+        scores: dict[CaseKey, dict[str, _Score]] = {key: {} for key in some}
+        for app, eval_set, eval_id, digest, *score in store.rows(_SCORES, parameters):
+            scores[app, eval_set, eval_id][digest] = _Score(*score)
         left_out: dict[tuple[CaseKey, str], tuple[int, str]] = {}
         if store.rows("SELECT 1 FROM sampling_decisions LIMIT 1"):
-            for row in store.rows(_LEFT_OUT_TURNS, parameters):
-                app, eval_set, eval_id, digest, turns, said = row
+            for app, eval_set, eval_id, digest, turns, said in store.rows(
+                _LEFT_OUT_TURNS, parameters
+            ):
                 left_out[(app, eval_set, eval_id), digest] = turns, said
-        for row in store.rows(_STATUSES, parameters):
-            app, eval_set, eval_id, landed, metric, digest, status, reason = row
-            case = app, eval_set, eval_id
-            answer = answers[case]
-            answer.landed = landed
-            if metric is None:
-                continue
-            turns, said = left_out.get((case, digest), (0, ""))
-            if turns and status is None:
-                status, reason = "not_scored", said
-            elif turns:
-                answer.notes.append(f"{metric}: {counted(turns, 'turn')} not scored: {said}")
-            answer.metrics.append(MetricAnswer(metric, status or "pending", reason))
-        yield from answers.items()
+        for key, scored in scores.items():
+            answer = Answer(f"{key[1]}/{key[2]}", key in landed)
+            latest = max([landed.get(key, 0), *(one.revision for one in scored.values())])
+            for metric, digest in metrics:
+                status, reason = _status(scored.get(digest), latest)
+                turns, said = left_out.get((key, digest), (0, ""))
+                if turns and status == "pending":
+                    status, reason = "not_scored", said
+                elif turns:
+                    answer.notes.append(f"{metric}: {counted(turns, 'turn')} not scored: {said}")
+                answer.metrics.append(MetricAnswer(metric, status, reason))
+            yield key, answer
+
+
+class _Score(NamedTuple):
+    """The newest score of a case by one version of a metric."""
+
+    revision: int
+    status: str
+    reason: str
+
+
+def _status(score: _Score | None, latest: int) -> tuple[str, str]:
+    """Return the status of a case whose latest revision is given, with the reason."""
+    if score is None:
+        reason = "not scored since it landed, or only with another version of the metric"
+        return "pending", reason
+    if score.revision < latest:
+        reason = f"scored up to revision {score.revision}; revision {latest} has landed since"
+        return "pending", reason
+    return score.status, score.reason
 
 
 _CHOSEN = """
@@ -174,46 +199,27 @@ WHERE decision <> 'score'
 GROUP BY ALL
 """
 
-# The version of each metric that was applied here last, and the score of each case's latest revision.
-_STATUSES = f"""
-WITH {_CHOSEN},
-{USED},
-metrics AS (
-  SELECT metric_name, metric_digest
-  FROM run_metrics JOIN used USING (run_id)
-  QUALIFY row_number() OVER (PARTITION BY metric_name ORDER BY used_at DESC) = 1
-),
-scored AS (
-  SELECT app_name, eval_set_id, eval_id, metric_digest, max(revision) AS revision,
-         arg_max({{'status': status, 'reason': reason}}, (revision, scored_at)) AS newest
-  FROM scores SEMI JOIN chosen USING (app_name, eval_set_id, eval_id)
-  GROUP BY ALL
-),
-landed AS (
-  SELECT app_name, eval_set_id, eval_id, max(revision) AS revision
-  FROM cases SEMI JOIN chosen USING (app_name, eval_set_id, eval_id)
-  GROUP BY ALL
-),
-latest AS (
-  SELECT app_name, eval_set_id, eval_id, max(revision) AS revision
-  FROM (FROM landed UNION ALL BY NAME SELECT app_name, eval_set_id, eval_id, revision FROM scored)
-  GROUP BY ALL
-)
-SELECT c.app_name, c.eval_set_id, c.eval_id, landed.revision IS NOT NULL, m.metric_name,
-       m.metric_digest, if(s.revision = latest.revision, s.newest.status, NULL),
-       CASE
-         WHEN s.revision = latest.revision THEN coalesce(s.newest.reason, '')
-         WHEN s.revision IS NOT NULL
-           THEN 'scored up to revision ' || s.revision || '; revision ' || latest.revision
-                || ' has landed since'
-         ELSE 'not scored since it landed, or only with another version of the metric'
-       END
-FROM chosen c
-LEFT JOIN metrics m ON true
-LEFT JOIN landed USING (app_name, eval_set_id, eval_id)
-LEFT JOIN latest USING (app_name, eval_set_id, eval_id)
-LEFT JOIN scored s USING (app_name, eval_set_id, eval_id, metric_digest)
-ORDER BY m.metric_name
+# The version of each metric that was applied here last.
+_METRICS = f"""
+WITH {USED}
+SELECT metric_name, metric_digest
+FROM run_metrics JOIN used USING (run_id)
+QUALIFY row_number() OVER (PARTITION BY metric_name ORDER BY used_at DESC) = 1
+ORDER BY metric_name
+"""
+_LANDED = f"""
+WITH {_CHOSEN}
+SELECT app_name, eval_set_id, eval_id, max(revision)
+FROM cases SEMI JOIN chosen USING (app_name, eval_set_id, eval_id)
+GROUP BY ALL
+"""
+_SCORES = f"""
+WITH {_CHOSEN}
+SELECT app_name, eval_set_id, eval_id, metric_digest, revision, status, coalesce(reason, '')
+FROM scores SEMI JOIN chosen USING (app_name, eval_set_id, eval_id)
+QUALIFY row_number() OVER (
+  PARTITION BY app_name, eval_set_id, eval_id, metric_digest ORDER BY revision DESC, scored_at DESC
+) = 1
 """
 
 _LEFT_OUT = """

@@ -1,5 +1,4 @@
--- What a list shows of `cases`; `newest`: newest.sql of the store, `scores`: listed_scores.sql, `length`: of
--- the opening.
+-- What a list shows of `cases` besides scores; `newest`: newest.sql of the store, `length`: of the opening.
 WITH these_cases AS (FROM cases SEMI JOIN {cases} USING (app_name, eval_set_id, eval_id)),
 these_turns AS (FROM turns SEMI JOIN {cases} USING (app_name, eval_set_id, eval_id)),
 {newest},
@@ -29,8 +28,6 @@ of_calls AS (
   )
   GROUP BY ALL
 ),
-these_scores AS (FROM scores SEMI JOIN {cases} USING (app_name, eval_set_id, eval_id)),
-{scores},
 thumbs AS (
   SELECT l.app_name, l.eval_set_id, l.eval_id,
          bool_or(f.positive) AS up, bool_or(NOT f.positive) AS down
@@ -38,22 +35,12 @@ thumbs AS (
     ON f.eval_set_id = l.eval_set_id AND f.eval_id = l.eval_id AND f.app_name IN ('', l.app_name)
   GROUP BY ALL
 )
-SELECT app_name, eval_set_id, eval_id, l.first_at, opening, coalesce(tools, []),
-       CASE
-         WHEN crashed OR list_contains(statuses, 'crashed') THEN 'crashed'
-         WHEN list_contains(statuses, 'failed') THEN 'failed'
-         WHEN list_contains(statuses, 'error') THEN 'error'
-         WHEN list_contains(statuses, 'passed') THEN 'passed'
-         WHEN statuses IS NULL THEN 'unscored'
-         ELSE 'not_evaluated'
-       END,
-       coalesce(verdicts, []), coalesce(passed, 0), coalesce(not_evaluated, 0),
+SELECT app_name, eval_set_id, eval_id, l.first_at, coalesce(opening, ''), coalesce(tools, []), crashed,
        CASE WHEN up AND down THEN 'mixed' WHEN up THEN 'up' WHEN down THEN 'down' END,
-       version, l.turns, l.cost_usd, l.latency_ms
+       version, l.turns, l.cost_usd, l.latency_ms, NULL, NULL
 FROM {cases} l
 JOIN of_turns USING (app_name, eval_set_id, eval_id)
 JOIN versions USING (app_name, eval_set_id, eval_id)
 LEFT JOIN of_calls USING (app_name, eval_set_id, eval_id)
-LEFT JOIN of_scores USING (app_name, eval_set_id, eval_id)
 LEFT JOIN thumbs USING (app_name, eval_set_id, eval_id)
 ORDER BY l.place
