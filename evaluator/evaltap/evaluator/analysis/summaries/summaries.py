@@ -44,11 +44,11 @@ def current_marks(reader: StoreReader) -> Marks | None:
 
     If another thread maintains them, they may lag behind the rows by a moment.
     """
-    rows = reader.rows(f"SELECT {_FIELDS}, {_KEPT} FROM page_marks WHERE name = 'summaries'")
+    rows = reader.rows(f"SELECT {_FIELDS}, written_at FROM page_marks WHERE name = 'summaries'")
     if not rows:
         return None
-    *values, kept = rows[0]
-    marks = Marks(*values)
+    *values, written_at = rows[0]
+    marks, kept = Marks(*values), utc_now() - written_at < _KEPT
     current = (kept and not isinstance(reader, Store)) or marks == newest_rows(reader)
     return marks if current else None
 
@@ -62,7 +62,7 @@ SELECT coalesce((SELECT max(landed_seq) FROM turns), 0),
 """
 
 _FIELDS: Final = ", ".join(Marks._fields)
-_KEPT: Final = "written_at > now() AT TIME ZONE 'UTC' - INTERVAL 1 MINUTE"
+_KEPT: Final = timedelta(minutes=1)
 
 
 _KEYS: Final = "app_name, eval_set_id, eval_id"

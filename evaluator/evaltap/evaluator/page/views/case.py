@@ -137,8 +137,7 @@ class TurnPlaces(NamedTuple):
 
 LIMITS: Final = Limits(cases=1, turns=TOGETHER, calls=200, text=20_000, turn_scores=10_000)
 
-# From the table instead of a view, so that the turns of one case are found before revisions are
-# compared.
+# From tables instead of views, so that the rows of one case are found before revisions are compared.
 _TURNS: Final = f"""
 SELECT invocation_id, turn_revision, started_at, status, version, environment, agent_name, tags, trace_id,
        producer_id, seq, landed_at, sampling_reason, inclusion_probability, close_reason,
@@ -150,7 +149,7 @@ ORDER BY started_at NULLS FIRST, min(landed_seq) OVER (PARTITION BY invocation_i
 _HEADER: Final = f"""
 SELECT app_name, eval_set_id, eval_id, user_id, service, framework, convention, recorder_version, revision,
        landed_at
-FROM latest_cases WHERE {THIS_CASE}
+FROM cases WHERE {THIS_CASE} ORDER BY revision DESC, landed_at DESC LIMIT 1
 """
 _RUNS: Final = """
 SELECT DISTINCT s.run_id, r.kind, r.started_at
