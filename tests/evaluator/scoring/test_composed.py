@@ -247,6 +247,11 @@ def test_the_score_is_the_share_that_passed_and_a_gap_never_passes(
     assert (found.status, found.score) == (status, value)
 
 
+def test_a_weight_in_a_suite_is_refused() -> None:
+    with pytest.raises(MetricError, match="has a weight, but all metrics of a suite count alike"):
+        CaseScorer([as_metric(RULE, COST | {"weight": 2})])
+
+
 def test_an_error_of_a_member_is_an_error_of_the_suite() -> None:
     found = score(as_metric(RULE, RUBRIC), make_case(), ScriptedJudge(["no verdict"]))
 

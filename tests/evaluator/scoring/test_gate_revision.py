@@ -51,6 +51,10 @@ def test_a_threshold_of_the_environment_that_is_none_is_refused(text: str) -> No
         ([CORRECT | {"name": ""}], "each with its own name"),
         ([CORRECT, CORRECT | {"name": "again"}], "two metrics of the gate are named 'names day'"),
         ([{"name": "safety", "threshold": 1.0}], "needs metrics, each with a metricName, criteria or a text"),
+        (
+            [CORRECT | {"metrics": [CORRECT["metrics"][0] | {"weight": 2}]}],
+            "metric 'names order' has a weight, but all metrics of a dimension count alike",
+        ),
         ([CORRECT | {"threshold": None}], "no dimension of the gate has a threshold"),
         ([CORRECT | {"threshold": 80.0}], "threshold is 80; expected 0 to 1"),
         ([QUALITY | {"criteria": [{"id": "a"}]}], "has no text"),

@@ -260,6 +260,11 @@ def _suite(part: SuiteCriterion) -> Iterator[str]:
     for number, member in enumerate(part.metrics):
         if "threshold" not in member.model_fields_set:
             yield f"metrics[{number}] '{member.metric_name}' {_lacks_threshold(member)}"
+        if member.weight is not None:
+            yield (
+                f"metrics[{number}] '{member.metric_name}' has a weight, but all metrics of a suite"
+                " count alike; remove it"
+            )
 
 
 def _choice(key: str, found: str, known: tuple[str, ...]) -> Iterator[str]:

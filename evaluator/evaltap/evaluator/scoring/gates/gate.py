@@ -437,6 +437,12 @@ def _metrics(dimension: GateDimension, threshold: float, spec: GateFile) -> list
         raise MetricError(
             f"dimension '{dimension.name}' needs metrics, each with a metricName, criteria or a text"
         )
+    weighed = next((one.metric_name for one in metrics if one.weight is not None), None)
+    if weighed is not None:
+        raise MetricError(
+            f"dimension '{dimension.name}': metric '{weighed}' has a weight, but all metrics of a"
+            " dimension count alike; remove it"
+        )
     return metrics
 
 
