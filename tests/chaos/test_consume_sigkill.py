@@ -1,6 +1,6 @@
 """SIGKILL of `evaltap consume` at random moments: every turn is landed and scored exactly once.
 
-`EVALTAP_TEST_KILLS` sets the number of kills (default 50).
+`EVALTAP_TEST_KILLS` sets the number of kills (default 25).
 """
 
 import os
@@ -14,7 +14,7 @@ import pytest
 from chaos import victims
 from chaos.consumption import look, write_input
 
-KILLS = int(os.environ.get("EVALTAP_TEST_KILLS", "50"))
+KILLS = int(os.environ.get("EVALTAP_TEST_KILLS", "25"))
 SESSIONS = 500
 
 

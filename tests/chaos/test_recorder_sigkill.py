@@ -26,12 +26,12 @@ import pytest
 from chaos.checker import DUPLICATED, TORN, Finding, check, what_is_wrong_with
 from chaos.evidence import Evidence, Ledger, Turn, read_log_file
 
-KILLS = int(os.environ.get("EVALTAP_TEST_KILLS", "50"))
+KILLS = int(os.environ.get("EVALTAP_TEST_KILLS", "25"))
 GRACE_SECONDS = 0.050
 """A turn that ended longer ago than this survives the kill, unless the writer's thread was not run."""
 LATE_SECONDS = 0.500
 """A turn that ended longer ago than this survives every kill."""
-LATE_LIVES = max(1, KILLS // 25)
+LATE_LIVES = KILLS // 8
 """Of all agents: those whose writer may have been kept waiting, by a busy disk or processor."""
 BEAT_SECONDS = 0.005
 MISSED_BEAT_SECONDS = 0.010

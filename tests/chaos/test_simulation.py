@@ -1,6 +1,6 @@
 """Simulated schedules of faults over the real code: nothing is lost, doubled, torn or wrongly scored.
 
-`EVALTAP_TEST_SCHEDULES` sets their number (default 200), `EVALTAP_TEST_SEED` the first seed (default 0). A
+`EVALTAP_TEST_SCHEDULES` sets their number (default 100), `EVALTAP_TEST_SEED` the first seed (default 0). A
 failing seed is reported with its steps, and can be reproduced with `EVALTAP_TEST_SEED=N
 EVALTAP_TEST_SCHEDULES=1 pytest tests/chaos/test_simulation.py -m chaos`.
 """
@@ -17,7 +17,7 @@ from chaos.checker import RAISED
 from chaos.planted_bugs import BUGS
 from chaos.simulation import Harness, Outcome
 
-SCHEDULES = int(os.environ.get("EVALTAP_TEST_SCHEDULES", "200"))
+SCHEDULES = int(os.environ.get("EVALTAP_TEST_SCHEDULES", "100"))
 FIRST = int(os.environ.get("EVALTAP_TEST_SEED", "0"))
 SEEDS_PER_BUG = 150
 FOUND_BY = {"child_counts_on": 12, "gap_kept_quiet": 99, "hash_not_checked": 48}

@@ -7,7 +7,7 @@ import pytest
 from evaltap.experiments.early_stop import Until, bounds, parse_until
 from evaltap.schemas.errors import InputError
 
-SETS = 1000
+SETS = 500
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """`consume --engine ray` on a real cluster: the rows of one process, whoever dies meanwhile.
 
-`EVALTAP_TEST_KILLS` sets how often the consumer is killed (default 3; the chaos suite: 25).
+`EVALTAP_TEST_KILLS` sets how often the consumer is killed (default 2; the chaos suite: 25).
 """
 
 import os
@@ -32,7 +32,7 @@ from support.builders.cases import (
 from support.servers.judge_server import Answer, JudgeServer, judge_server
 from support.servers.ray_nodes import nodes
 
-KILLS = int(os.environ.get("EVALTAP_TEST_KILLS", "3"))
+KILLS = int(os.environ.get("EVALTAP_TEST_KILLS", "2"))
 TABLES = ("scores", "turn_scores", "rubric_votes")
 PROGRAM = "import sys; from evaltap.cli.main import main; sys.exit(main())"
 SLOWLY = """

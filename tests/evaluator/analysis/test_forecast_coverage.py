@@ -12,7 +12,7 @@ from evaltap.evaluator.analysis.forecast.model import ReplayedTurn
 from support.proofs.replay_simulation import AGENTS, CHANGES, FORKS, Forks, Tally
 from support.worlds.traffic import binomial_bounds
 
-ROUNDS = 40
+ROUNDS = 24
 SETTINGS = [(agent, change) for agent in AGENTS[1:4] for change in CHANGES[1:3]]
 """Agents with rates of 59 to 99 %, a little worse and with a tool that breaks."""
 

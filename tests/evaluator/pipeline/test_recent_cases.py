@@ -83,7 +83,7 @@ class ImpatientSource(MemorySource):
 
 
 @pytest.mark.slow
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(
     records(),
     st.integers(1, 12),
