@@ -15,7 +15,7 @@ from evaltap.evaluator.analysis.filters.choice import Choice
 from evaltap.evaluator.analysis.filters.language import parse_filter
 from evaltap.evaluator.analysis.filters.listing import list_page
 from evaltap.evaluator.analysis.filters.restricted import restricted_to_case
-from evaltap.evaluator.analysis.summaries.summaries import Summaries, current_marks
+from evaltap.evaluator.analysis.summaries.summaries import Summaries, current_marks, indexed_case
 from evaltap.evaluator.cases.identity import CASE_KEY
 from evaltap.evaluator.pipeline.live.summary_keeper import SummaryKeeper, Ticks
 from evaltap.evaluator.pipeline.maintenance.erasure import Subject, erase_from_store, find_in_store
@@ -384,7 +384,8 @@ def test_the_rows_of_one_case_are_those_of_the_file_whatever_the_summaries_know(
     for case in ("a-1", "a-2", "a-3", "b-1", "none"):
         expected = {t: store.rows(f"FROM {t} WHERE eval_id = $id", {"id": case}) for t in tables}
 
-        with restricted_to_case(store, (app_of(case), "live", case)):
+        key = app_of(case), "live", case
+        with restricted_to_case(store, key, indexed_case(store, key)):
             assert {table: store.rows(f"FROM {table}") for table in tables} == expected
 
     assert store.rows("SELECT count(DISTINCT eval_id) FROM turns") == [(4,)]

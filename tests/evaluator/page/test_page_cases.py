@@ -10,7 +10,7 @@ import pytest
 from evaltap.evaluator.analysis.filters.choice import Choice
 from evaltap.evaluator.analysis.filters.language import SORTS, parse_filter
 from evaltap.evaluator.analysis.filters.listing import around, list_page
-from evaltap.evaluator.analysis.summaries.summaries import Summaries
+from evaltap.evaluator.analysis.summaries.summaries import Summaries, indexed_case
 from evaltap.evaluator.cases.references import References
 from evaltap.evaluator.page.rendering import as_json
 from evaltap.evaluator.page.request import PageRequest, problem_of
@@ -102,7 +102,8 @@ def test_the_list_goes_on_from_a_case(reader: StoreReader, written: str) -> None
     ids = list_page(reader, choice, 50).cases
     assert ids
     for place, one in enumerate(ids):
-        before, after, number, of = around(reader, choice, (one.app, one.eval_set_id, one.eval_id))
+        key = one.app, one.eval_set_id, one.eval_id
+        before, after, number, of = around(reader, choice, key, indexed_case(reader, key))
         assert (number, of) == ((place + 1, len(ids)) if choice.filter.terms else (0, 0))
         assert (before and before[2]) == (ids[place - 1].eval_id if place else None)
         assert (after and after[2]) == (ids[place + 1].eval_id if place + 1 < len(ids) else None)

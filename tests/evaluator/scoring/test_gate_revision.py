@@ -20,7 +20,7 @@ from evaltap.evaluator.store.database import Store
 from evaltap.schemas import EvalCase, Invocation
 from evaltap.schemas.errors import ConfigurationError, EvaltapError, InputError
 from support.builders.cases import make_case, make_turn
-from support.builders.gates import CHANGES, CORRECT, GOOD, QUALITY, SAFE, case, gate, grades
+from support.builders.gates import CHANGES, CORRECT, GOOD, QUALITY, SAFE, case, gate, grades, rule
 from support.servers.judge_server import Answer, judge_server
 
 DOCS = Path(__file__).parents[3] / "docs/how-to/gate-and-revise.md"
@@ -52,7 +52,7 @@ def test_a_threshold_of_the_environment_that_is_none_is_refused(text: str) -> No
         ([CORRECT, CORRECT | {"name": "again"}], "two metrics of the gate are named 'names day'"),
         ([{"name": "safety", "threshold": 1.0}], "needs metrics, each with a metricName, criteria or a text"),
         (
-            [CORRECT | {"metrics": [CORRECT["metrics"][0] | {"weight": 2}]}],
+            [CORRECT | {"metrics": [rule("names order", "A-100") | {"weight": 2}]}],
             "metric 'names order' has a weight, but all metrics of a dimension count alike",
         ),
         ([CORRECT | {"threshold": None}], "no dimension of the gate has a threshold"),

@@ -35,6 +35,10 @@ CASE_KEY: Final = key_of_case("app_name", "eval_set_id", "eval_id")
 """The `case_key` of a row that names a case."""
 
 
+THIS_CASE: Final = "app_name = $app AND eval_set_id = $eval_set AND eval_id = $eval_id"
+"""SQL: whether a row is of the case that three parameters name."""
+
+
 def case_key(case: CaseKey) -> int:
     """Return what `key_of_case` computes."""
     digest = hashlib.md5("\x1f".join(case).encode(), usedforsecurity=False).digest()

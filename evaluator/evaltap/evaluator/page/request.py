@@ -233,10 +233,6 @@ def case_link(key: CaseKey, path: str = "/case", **parameters: str | int | None)
     return link(path, set=key[1], id=key[2], app=key[0], **parameters)
 
 
-THIS_CASE: Final = "app_name = $app AND eval_set_id = $eval_set AND eval_id = $eval_id"
-"""SQL: whether a row is of the case whose parameters `named` returns."""
-
-
 def named(key: CaseKey) -> dict[str, str]:
     """Return a case as parameters of a statement."""
     return {"app": key[0], "eval_set": key[1], "eval_id": key[2]}

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias, TypeVar
 
 import orjson
 
-from evaltap.evaluator.cases.identity import CaseKey
+from evaltap.evaluator.cases.identity import THIS_CASE, CaseKey
 from evaltap.evaluator.cases.references import References
 from evaltap.evaluator.cases.text import cut
 from evaltap.evaluator.ingest.landing.cases import DocumentReader, assembled
@@ -471,9 +471,9 @@ def with_details(
         yield replace(case, cells=tuple(cells), detailed=True)
 
 
-_LATEST: Final = """
+_LATEST: Final = f"""
 SELECT * FROM scores
-WHERE app_name = $app AND eval_set_id = $eval_set AND eval_id = $eval_id
+WHERE {THIS_CASE}
   AND ($run::VARCHAR = '' OR run_id = $run)
 QUALIFY row_number() OVER (PARTITION BY metric_name ORDER BY revision DESC, scored_at DESC) = 1
 """

@@ -172,6 +172,8 @@ class ChosenQuery(NamedTuple):
     parameters: dict[str, object]
     is_indexed: bool
     """Whether the query only reads the summary of cases."""
+    has_summaries: bool
+    """Whether the summaries match the rows."""
 
 
 def chosen_query(
@@ -188,24 +190,32 @@ def chosen_query(
         SELECT {columns} FROM ({fitting.statement})
         ORDER BY {order_of(choice)}
         {"" if limit is None else f"LIMIT {limit}"}"""
-    return ChosenQuery(statement, fitting.parameters, fitting.is_indexed)
+    return fitting._replace(statement=statement)
 
 
 def fitting_query(
-    store: StoreReader, choice: Choice, *, now: datetime | None = None
+    store: StoreReader,
+    choice: Choice,
+    *,
+    now: datetime | None = None,
+    has_summaries: bool | None = None,
 ) -> ChosenQuery:
     """Return a query for the cases; it reads the summaries if they exist and are current.
+
+    `has_summaries` says whether they are; None: find out.
 
     Its columns: the keys, first_at, last_at, cost_usd, latency_ms, turns and, for orders that need them,
     lowest and not_passed of the latest scores.  Raises InputError for an invalid condition.
     """
     if choice.where:
         check_condition(store, choice.where)
-    bound, indexed = Bound(), current_marks(store) is not None
+    if has_summaries is None:
+        has_summaries = current_marks(store) is not None
+    bound = Bound()
     joins, conditions = [], ["first_seq IS NOT NULL"]
     for term in choice.filter.terms:
         moment = now or datetime.now(UTC)
-        condition = condition_of(term, bound, moment) if indexed else None
+        condition = condition_of(term, bound, moment) if has_summaries else None
         if condition is not None:
             conditions.append(f"({condition}) IS {'NOT ' if term.negated else ''}TRUE")
         else:
@@ -215,14 +225,14 @@ def fitting_query(
         turns = f"SELECT {KEYS} FROM ({turns_with(choice.where)}) WHERE (\n{choice.where}\n)"
         joins.append(f"SEMI JOIN ({turns}) USING ({KEYS})")
     ranks = choice.filter.sort in ("worst", "score")
-    if indexed:
+    if has_summaries:
         not_passed = "nullif(len(failed) + len(errored), 0)" if ranks else "NULL"
         chosen = f"FROM case_index {' '.join(joins)} WHERE {' AND '.join(conditions)}"
         statement = _INDEXED.format(chosen=chosen, not_passed=not_passed)
     else:
         ranked = _LOWEST if ranks else ""
         statement = f"{_FROM_ROWS.format(chosen=' '.join(joins))} {ranked}"
-    return ChosenQuery(statement, bound.values, indexed and not joins)
+    return ChosenQuery(statement, bound.values, has_summaries and not joins, has_summaries)
 
 
 def order_of(choice: Choice) -> str:

@@ -17,8 +17,8 @@ from evaltap.evaluator.analysis.filters.choice import (
     fitting_query,
 )
 from evaltap.evaluator.analysis.filters.terms import KEYS
-from evaltap.evaluator.analysis.summaries.summaries import current_marks
-from evaltap.evaluator.cases.identity import CASE_KEY, CaseKey, key_of_case
+from evaltap.evaluator.analysis.summaries.summaries import IndexedCase, current_marks
+from evaltap.evaluator.cases.identity import CASE_KEY, THIS_CASE, CaseKey
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.store.database import STORE, sql
 from evaltap.evaluator.store.queries import Row, Scratch, StoreReader
@@ -88,10 +88,13 @@ class ListedCase:
         }
 
 
-def listed_cases(store: StoreReader, cases: Scratch) -> list[ListedCase]:
+def listed_cases(
+    store: StoreReader, cases: Scratch, *, has_summaries: bool | None = None
+) -> list[ListedCase]:
     """Return cases, given with the columns of `fitting_query` and their `place` in the list."""
-    indexed = current_marks(store) is not None
-    if indexed:
+    if has_summaries is None:
+        has_summaries = current_marks(store) is not None
+    if has_summaries:
         listed = sql(__name__, "listing_indexed").format(cases=cases, case_key=CASE_KEY)
     else:
         listed = sql(__name__, "listing").format(
@@ -100,7 +103,7 @@ def listed_cases(store: StoreReader, cases: Scratch) -> list[ListedCase]:
     rows = store.rows(listed)
     times = [at for *_, first, last in rows for at in (first, last) if at is not None]
     age = (min(times), max(times)) if times else None
-    scores = _newest_scores(store, cases, age) if age or not indexed else {}
+    scores = _newest_scores(store, cases, age) if age or not has_summaries else {}
     found = []
     for app, name, eval_id, *of_turns, _, _ in rows:
         key = app, name, eval_id
@@ -252,10 +255,6 @@ class SortKey(NamedTuple):
 _LAST: Final = "1e308"
 _NEWEST: Final = SortKey("last_at", descending=True, is_time=True)
 _KEYS: Final = [SortKey(name) for name in KEYS.split(", ")]
-_LAST_AT: Final = f"""
-SELECT epoch_us(last_at) FROM case_index
-WHERE case_key = {key_of_case("$app", "$eval_set", "$eval_id")} AND last_at IS NOT NULL
-"""
 _MOST_MICROSECONDS: Final = 2**62
 # Times are sorted unconverted, so that DuckDB skips row groups that cannot contain any of the first
 # cases.
@@ -322,7 +321,7 @@ def list_page(
     columns = ", ".join(key.mark for key in order)
     with reader.scratch(places, parameters) as listed:
         marks = reader.rows(f"SELECT {columns}, matched FROM {listed} ORDER BY place")
-        cases = listed_cases(reader, listed)
+        cases = listed_cases(reader, listed, has_summaries=sorted_by.query.has_summaries)
     more = len(marks) > size
     if more:
         chosen = slice(1, None) if backwards else slice(0, size)
@@ -336,33 +335,44 @@ def list_page(
 
 
 def around(
-    reader: StoreReader, choice: Choice, key: CaseKey, *, now: datetime | None = None
+    reader: StoreReader,
+    choice: Choice,
+    key: CaseKey,
+    known: IndexedCase | None,
+    *,
+    now: datetime | None = None,
 ) -> ListPlace:
     """Return the position of a case in a list."""
-    sorted_by = _sorted(reader, choice, now)
+    sorted_by = _sorted(reader, choice, now, has_summaries=known is not None)
     query = sorted_by.query
     found = query._replace(statement=f"SELECT {sorted_by.columns} FROM ({query.statement})")
     narrowed = bool(choice.filter.terms)
     if query.is_indexed:
-        return _around(reader, found, sorted_by.order, key, narrowed=narrowed)
+        at = known.last_at if known else None
+        return _around(reader, found, sorted_by.order, key, at, narrowed=narrowed)
     with reader.scratch(found.statement, found.parameters) as listed:  # computed once, not thrice
-        found = ChosenQuery(f"FROM {listed}", {}, is_indexed=False)
-        return _around(reader, found, sorted_by.order, key, narrowed=narrowed)
+        found = query._replace(statement=f"FROM {listed}", parameters={})
+        return _around(reader, found, sorted_by.order, key, None, narrowed=narrowed)
 
 
 def _around(
-    reader: StoreReader, query: ChosenQuery, order: list[SortKey], key: CaseKey, *, narrowed: bool
+    reader: StoreReader,
+    query: ChosenQuery,
+    order: list[SortKey],
+    key: CaseKey,
+    at: int | None,
+    *,
+    narrowed: bool,
 ) -> ListPlace:
-    statement, parameters, _ = query
+    statement, parameters = query.statement, query.parameters
     named: dict[str, object] = {"app": key[0], "eval_set": key[1], "eval_id": key[2]}
-    is_case = "app_name = $app AND eval_set_id = $eval_set AND eval_id = $eval_id"
+    is_case = THIS_CASE
     this: Sequence[Sequence[object]] = []
-    if query.is_indexed:
-        for (at,) in reader.rows(_LAST_AT, dict(named)):
-            is_case += " AND last_at = make_timestamp($at)"  # DuckDB skips other row groups
-            named["at"] = at
-            if order == [_NEWEST, *_KEYS] and not narrowed:
-                this = [(at, *key)]
+    if at is not None:
+        is_case += " AND last_at = make_timestamp($at)"  # DuckDB skips other row groups
+        named["at"] = at
+        if order == [_NEWEST, *_KEYS] and not narrowed:
+            this = [(at, *key)]
     if not this:
         marks = ", ".join(one.mark for one in order)
         this = reader.rows(f"SELECT {marks} FROM ({statement}) WHERE {is_case}", parameters | named)
@@ -395,10 +405,17 @@ class _Sorted(NamedTuple):
     order: list[SortKey]
 
 
-def _sorted(reader: StoreReader, choice: Choice, now: datetime | None) -> _Sorted:
+def _sorted(
+    reader: StoreReader,
+    choice: Choice,
+    now: datetime | None,
+    *,
+    has_summaries: bool | None = None,
+) -> _Sorted:
     keys = _SORTED[choice.filter.sort]
     columns = "".join(f", {sql} AS {key.column}" for key, sql in keys.items() if sql)
-    return _Sorted(fitting_query(reader, choice, now=now), f"*{columns}", [*keys, *_KEYS])
+    query = fitting_query(reader, choice, now=now, has_summaries=has_summaries)
+    return _Sorted(query, f"*{columns}", [*keys, *_KEYS])
 
 
 def _ordered(order: Sequence[SortKey], backwards: bool = False) -> str:

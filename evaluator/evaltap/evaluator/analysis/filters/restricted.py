@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 from evaltap.evaluator.analysis.filters.choice import Choice, chosen_query
 from evaltap.evaluator.analysis.filters.language import Filter
 from evaltap.evaluator.analysis.filters.terms import KEYS, has_wildcard
-from evaltap.evaluator.analysis.summaries.summaries import current_marks
-from evaltap.evaluator.cases.identity import CaseKey, key_of_case
+from evaltap.evaluator.analysis.summaries.summaries import IndexedCase
+from evaltap.evaluator.cases.identity import THIS_CASE, CaseKey
 from evaltap.evaluator.store.database import layout
 from evaltap.evaluator.store.opening import NAME
 from evaltap.evaluator.store.queries import StoreReader
@@ -29,11 +29,10 @@ def restricted(
     Feedback for a session without a turn here is excluded, as are scores of cases that never landed.
     `paths` are the reader's files, for messages.  Raises InputError if no case matches.
     """
-    query, parameters, _ = (
-        chosen_query(reader, choice)
-        if keys is None
-        else (f"SELECT {KEYS} FROM cases LIMIT 0", {}, 0)
-    )
+    query = f"SELECT {KEYS} FROM cases LIMIT 0"
+    parameters: dict[str, object] = {}
+    if keys is None:
+        query, parameters, *_ = chosen_query(reader, choice)
     with reader.scratch(query, parameters, rows=keys or ()) as chosen:
         if not reader.rows(f"SELECT 1 FROM {chosen} LIMIT 1"):
             raise InputError(no_case(choice, paths or [reader.path], reader))
@@ -51,16 +50,23 @@ def restricted(
 
 
 @contextmanager
-def restricted_to_case(reader: StoreReader, key: CaseKey) -> Iterator[None]:
+def restricted_to_case(
+    reader: StoreReader, key: CaseKey, known: IndexedCase | None
+) -> Iterator[None]:
     """Restrict a reader to the turns and scores of one case within the block, with copies of its few rows.
 
-    If the summaries know the age of the case, only that part of the file is read.
+    Of the file only that part is read where the case is, as far as that is `known`.
     """
     names: dict[str, object] = dict(zip(("app", "eval_set", "eval_id"), key, strict=True))
-    landed, scored = _ages(reader, names)
+    landed = scored = _Condition()
+    if known is not None and known.first_seq is not None:
+        landed = _between("landed_seq", known.first_seq, known.last_seq, known.marks.landed_seq)
+    if known is not None and known.first_scored_at is not None:
+        limits = known.first_scored_at, known.last_scored_at
+        scored = _between("scored_at", *limits, known.marks.scored_at)
 
     def copy(table: str, age: _Condition) -> AbstractContextManager[None]:
-        query = f"FROM {NAME}.main.{table} WHERE {_IS_CASE} AND ({age.sql})"
+        query = f"FROM {NAME}.main.{table} WHERE {THIS_CASE} AND ({age.sql})"
         return reader.seeing({table: query}, {**names, **age.parameters}, copied=True)
 
     with (
@@ -79,20 +85,6 @@ class _Condition(NamedTuple):
     parameters: Mapping[str, object] = {}
 
 
-def _ages(reader: StoreReader, names: dict[str, object]) -> tuple[_Condition, _Condition]:
-    """Return conditions that all turns of the case meet, and that all its scores meet."""
-    marks = current_marks(reader)
-    ages = reader.rows(_AGE, names) if marks is not None else []
-    landed = scored = _Condition()
-    if marks is not None and ages:
-        first_seq, last_seq, first_scored, last_scored = ages[0]
-        if first_seq is not None:
-            landed = _between("landed_seq", first_seq, last_seq, marks.landed_seq)
-        if first_scored is not None:
-            scored = _between("scored_at", first_scored, last_scored, marks.scored_at)
-    return landed, scored
-
-
 def _landed_with_turns(reader: StoreReader) -> _Condition:
     """Return a condition that all revisions of the case meet: each landed together with a turn."""
     ((first, last),) = reader.rows("SELECT min(landed_at), max(landed_at) FROM turns")
@@ -108,13 +100,6 @@ def _between(column: str, first: object, last: object, mark: object) -> _Conditi
         {"first": first, "last": last, "mark": mark},
     )
 
-
-_IS_CASE = "app_name = $app AND eval_set_id = $eval_set AND eval_id = $eval_id"
-
-_AGE = f"""
-SELECT first_seq, last_seq, first_scored_at, last_scored_at FROM case_index
-WHERE case_key = {key_of_case("$app", "$eval_set", "$eval_id")}
-"""
 
 _TABLES_OF_CASES = f"""
 SELECT table_name, bool_or(column_name = 'app_name') FROM duckdb_columns()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-from evaltap.evaluator.cases.identity import CASE_KEY
+from evaltap.evaluator.cases.identity import CASE_KEY, CaseKey, key_of_case
 from evaltap.evaluator.store.database import STORE, Store, sql, utc_now
 from evaltap.evaluator.store.queries import StoreReader
 
@@ -53,6 +53,32 @@ def current_marks(reader: StoreReader) -> Marks | None:
     return marks if current else None
 
 
+class IndexedCase(NamedTuple):
+    """What the summaries know of the age of a case; None where it has no such rows."""
+
+    marks: Marks
+    """Newer rows than these may be of the case, too."""
+    last_at: int | None = None
+    """The time of its last turn, in microseconds."""
+    first_seq: int | None = None
+    last_seq: int | None = None
+    first_scored_at: datetime | None = None
+    last_scored_at: datetime | None = None
+
+
+def indexed_case(reader: StoreReader, key: CaseKey) -> IndexedCase | None:
+    """Return what the summaries know of a case; None if they do not match the rows."""
+    if (marks := current_marks(reader)) is None:
+        return None
+    names = dict(zip(("app", "eval_set", "eval_id"), key, strict=True))
+    rows = reader.rows(_INDEXED_CASE, names)
+    return IndexedCase(marks, *rows[0]) if rows else IndexedCase(marks)
+
+
+_INDEXED_CASE: Final = f"""
+SELECT epoch_us(last_at), first_seq, last_seq, first_scored_at, last_scored_at FROM case_index
+WHERE case_key = {key_of_case("$app", "$eval_set", "$eval_id")}
+"""
 _NEWEST: Final = """
 SELECT coalesce((SELECT max(landed_seq) FROM turns), 0),
        greatest($never, (SELECT max(scored_at) FROM scores), (SELECT max(scored_at) FROM turn_scores)),

@@ -10,10 +10,10 @@ import orjson
 from evaltap.evaluator.analysis.filters.choice import Choice
 from evaltap.evaluator.analysis.filters.listing import around
 from evaltap.evaluator.analysis.filters.restricted import restricted_to_case
-from evaltap.evaluator.cases.identity import CaseKey
+from evaltap.evaluator.analysis.summaries.summaries import IndexedCase, indexed_case
+from evaltap.evaluator.cases.identity import THIS_CASE, CaseKey
 from evaltap.evaluator.page import changes
 from evaltap.evaluator.page.request import (
-    THIS_CASE,
     PageAnswer,
     PageRequest,
     case_link,
@@ -52,10 +52,12 @@ class Neighbours:
     """The position in the list, such as `3 of 1,204`."""
 
 
-def neighbours(reader: StoreReader, request: PageRequest, key: CaseKey) -> Neighbours:
+def neighbours(
+    reader: StoreReader, request: PageRequest, key: CaseKey, known: IndexedCase | None
+) -> Neighbours:
     """Return the neighbours of a case in the list of the parameters `q` and `sort`."""
     found, _ = chosen(request)
-    at = around(reader, Choice(found), key, now=request.now)
+    at = around(reader, Choice(found), key, known, now=request.now)
     parameters = {"q": request["q"], "sort": request["sort"]}
 
     def href(one: CaseKey | None) -> str:
@@ -217,8 +219,9 @@ def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
 
 def read(reader: StoreReader, request: PageRequest, key: CaseKey) -> CasePage | None:
     """Return the page of a case; None if it neither landed nor was scored."""
-    beside = neighbours(reader, request, key)
-    with restricted_to_case(reader, key):
+    known = indexed_case(reader, key)
+    beside = neighbours(reader, request, key, known)
+    with restricted_to_case(reader, key, known):
         return _read(reader, request, key, beside)
 
 

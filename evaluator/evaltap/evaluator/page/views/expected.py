@@ -9,7 +9,7 @@ from typing import Any, Final
 import orjson
 
 from evaltap.evaluator.cases.evalsets.content import message_text
-from evaltap.evaluator.cases.identity import CaseKey
+from evaltap.evaluator.cases.identity import THIS_CASE, CaseKey
 from evaltap.evaluator.curation.review.queue import (
     DEFAULT_QUEUE,
     Wanted,
@@ -21,7 +21,6 @@ from evaltap.evaluator.curation.review.queue import (
 )
 from evaltap.evaluator.page.changes import CursorWriter
 from evaltap.evaluator.page.request import (
-    THIS_CASE,
     PageAnswer,
     PageRequest,
     case_link,
