@@ -115,10 +115,8 @@ def _newest_scores(
     store: StoreReader, cases: Scratch, age: tuple[datetime, datetime] | None
 ) -> dict[CaseKey, list[MetricVerdict]]:
     """Return the latest score by each metric of some cases; all were given within `age`, if it is known."""
-    aged, limits = "TRUE", {}
-    if age is not None:
-        aged = "scored_at BETWEEN $first AND $last"
-        limits = dict(zip(("first", "last"), age, strict=True))
+    aged = "TRUE" if age is None else "scored_at BETWEEN $first AND $last"
+    limits = {} if age is None else {"first": age[0], "last": age[1]}
     found: dict[CaseKey, list[MetricVerdict]] = {}
     for app, name, eval_id, *verdict in store.rows(_SCORES.format(cases=cases, aged=aged), limits):
         found.setdefault((app, name, eval_id), []).append(MetricVerdict(*verdict))

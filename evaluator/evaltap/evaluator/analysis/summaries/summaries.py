@@ -70,7 +70,7 @@ def indexed_case(reader: StoreReader, key: CaseKey) -> IndexedCase | None:
     """Return what the summaries know of a case; None if they do not match the rows."""
     if (marks := current_marks(reader)) is None:
         return None
-    names = dict(zip(("app", "eval_set", "eval_id"), key, strict=True))
+    names: dict[str, object] = dict(zip(("app", "eval_set", "eval_id"), key, strict=True))
     rows = reader.rows(_INDEXED_CASE, names)
     return IndexedCase(marks, *rows[0]) if rows else IndexedCase(marks)
 
