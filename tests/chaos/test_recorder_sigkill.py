@@ -31,7 +31,7 @@ GRACE_SECONDS = 0.050
 """A turn that ended longer ago than this survives the kill, unless the writer's thread was not run."""
 LATE_SECONDS = 0.500
 """A turn that ended longer ago than this survives every kill."""
-LATE_LIVES = KILLS // 8
+LATE_LIVES = max(3, KILLS // 25)
 """Of all agents: those whose writer may have been kept waiting, by a busy disk or processor."""
 BEAT_SECONDS = 0.005
 MISSED_BEAT_SECONDS = 0.010

@@ -86,7 +86,7 @@ def produce(recorder: Recorder, seconds: float, begins: int) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("together", "away", "repeats"), [(2.0, 3.0, 1), (20.0, 10.0, 1)])
+@pytest.mark.parametrize(("together", "away", "repeats"), [(2.0, 3.0, 2), (20.0, 10.0, 1)])
 @pytest.mark.timeout(900)
 def test_a_consumer_that_is_away_for_a_while_costs_no_turn_and_no_room(
     tmp_path: Path, together: float, away: float, repeats: int

@@ -36,7 +36,12 @@ CASE_KEY: Final = key_of_case("app_name", "eval_set_id", "eval_id")
 
 
 THIS_CASE: Final = "app_name = $app AND eval_set_id = $eval_set AND eval_id = $eval_id"
-"""SQL: whether a row is of the case that three parameters name."""
+"""SQL: whether a row is of the case whose parameters `named` returns."""
+
+
+def named(case: CaseKey) -> dict[str, object]:
+    """Return a case as parameters of a statement."""
+    return dict(zip(("app", "eval_set", "eval_id"), case, strict=True))
 
 
 def case_key(case: CaseKey) -> int:

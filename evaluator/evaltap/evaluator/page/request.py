@@ -233,11 +233,6 @@ def case_link(key: CaseKey, path: str = "/case", **parameters: str | int | None)
     return link(path, set=key[1], id=key[2], app=key[0], **parameters)
 
 
-def named(key: CaseKey) -> dict[str, str]:
-    """Return a case as parameters of a statement."""
-    return {"app": key[0], "eval_set": key[1], "eval_id": key[2]}
-
-
 def list_of(eval_id: str) -> str:
     """Return the link to the list that only contains one id; empty for an id that filters cannot contain."""
     return "" if '"' in eval_id else link("/cases", q=f"id:{quoted(eval_id)}")

@@ -18,7 +18,7 @@ from evaltap.evaluator.analysis.filters.choice import (
 )
 from evaltap.evaluator.analysis.filters.terms import KEYS
 from evaltap.evaluator.analysis.summaries.summaries import IndexedCase, current_marks
-from evaltap.evaluator.cases.identity import CASE_KEY, THIS_CASE, CaseKey
+from evaltap.evaluator.cases.identity import CASE_KEY, THIS_CASE, CaseKey, named
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.store.database import STORE, sql
 from evaltap.evaluator.store.queries import Row, Scratch, StoreReader
@@ -363,17 +363,16 @@ def _around(
     narrowed: bool,
 ) -> ListPlace:
     statement, parameters = query.statement, query.parameters
-    named: dict[str, object] = {"app": key[0], "eval_set": key[1], "eval_id": key[2]}
-    is_case = THIS_CASE
+    is_case, names = THIS_CASE, named(key)
     this: Sequence[Sequence[object]] = []
     if at is not None:
         is_case += " AND last_at = make_timestamp($at)"  # DuckDB skips other row groups
-        named["at"] = at
+        names["at"] = at
         if order == [_NEWEST, *_KEYS] and not narrowed:
             this = [(at, *key)]
     if not this:
         marks = ", ".join(one.mark for one in order)
-        this = reader.rows(f"SELECT {marks} FROM ({statement}) WHERE {is_case}", parameters | named)
+        this = reader.rows(f"SELECT {marks} FROM ({statement}) WHERE {is_case}", parameters | names)
     if not this:
         return ListPlace()
     parameters = dict(parameters)

@@ -9,7 +9,7 @@ from evaltap.evaluator.analysis.filters.choice import Choice, chosen_query
 from evaltap.evaluator.analysis.filters.language import Filter
 from evaltap.evaluator.analysis.filters.terms import KEYS, has_wildcard
 from evaltap.evaluator.analysis.summaries.summaries import IndexedCase
-from evaltap.evaluator.cases.identity import THIS_CASE, CaseKey
+from evaltap.evaluator.cases.identity import THIS_CASE, CaseKey, named
 from evaltap.evaluator.store.database import layout
 from evaltap.evaluator.store.opening import NAME
 from evaltap.evaluator.store.queries import StoreReader
@@ -57,7 +57,6 @@ def restricted_to_case(
 
     Of the file only that part is read where the case is, as far as that is `known`.
     """
-    names: dict[str, object] = dict(zip(("app", "eval_set", "eval_id"), key, strict=True))
     landed = scored = _Condition()
     if known is not None and known.first_seq is not None:
         landed = _between("landed_seq", known.first_seq, known.last_seq, known.marks.landed_seq)
@@ -67,7 +66,7 @@ def restricted_to_case(
 
     def copy(table: str, age: _Condition) -> AbstractContextManager[None]:
         query = f"FROM {NAME}.main.{table} WHERE {THIS_CASE} AND ({age.sql})"
-        return reader.seeing({table: query}, {**names, **age.parameters}, copied=True)
+        return reader.seeing({table: query}, {**named(key), **age.parameters}, copied=True)
 
     with (
         copy("turns", landed),

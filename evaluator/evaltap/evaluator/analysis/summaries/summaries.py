@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-from evaltap.evaluator.cases.identity import CASE_KEY, CaseKey, key_of_case
+from evaltap.evaluator.cases.identity import CASE_KEY, CaseKey, key_of_case, named
 from evaltap.evaluator.store.database import STORE, Store, sql, utc_now
 from evaltap.evaluator.store.queries import StoreReader
 
@@ -70,8 +70,7 @@ def indexed_case(reader: StoreReader, key: CaseKey) -> IndexedCase | None:
     """Return what the summaries know of a case; None if they do not match the rows."""
     if (marks := current_marks(reader)) is None:
         return None
-    names: dict[str, object] = dict(zip(("app", "eval_set", "eval_id"), key, strict=True))
-    rows = reader.rows(_INDEXED_CASE, names)
+    rows = reader.rows(_INDEXED_CASE, named(key))
     return IndexedCase(marks, *rows[0]) if rows else IndexedCase(marks)
 
 

@@ -11,7 +11,7 @@ from evaltap.evaluator.analysis.filters.choice import Choice
 from evaltap.evaluator.analysis.filters.listing import around
 from evaltap.evaluator.analysis.filters.restricted import restricted_to_case
 from evaltap.evaluator.analysis.summaries.summaries import IndexedCase, indexed_case
-from evaltap.evaluator.cases.identity import THIS_CASE, CaseKey
+from evaltap.evaluator.cases.identity import THIS_CASE, CaseKey, named
 from evaltap.evaluator.page import changes
 from evaltap.evaluator.page.request import (
     PageAnswer,
@@ -19,7 +19,6 @@ from evaltap.evaluator.page.request import (
     case_link,
     key_text,
     link,
-    named,
     problem,
 )
 from evaltap.evaluator.page.views.cases import chosen

@@ -9,7 +9,7 @@ from typing import Any, Final
 import orjson
 
 from evaltap.evaluator.cases.evalsets.content import message_text
-from evaltap.evaluator.cases.identity import THIS_CASE, CaseKey
+from evaltap.evaluator.cases.identity import THIS_CASE, CaseKey, named
 from evaltap.evaluator.curation.review.queue import (
     DEFAULT_QUEUE,
     Wanted,
@@ -26,7 +26,6 @@ from evaltap.evaluator.page.request import (
     case_link,
     key_of,
     key_text,
-    named,
     problem,
 )
 from evaltap.evaluator.reports.diff_lines import DiffLine, lines_of

@@ -10,7 +10,7 @@ from evaltap.evaluator.analysis.filters.choice import Choice
 from evaltap.evaluator.analysis.filters.listing import list_page
 from evaltap.evaluator.analysis.stats.agreement import Agreement
 from evaltap.evaluator.cases.evalsets.content import message_text
-from evaltap.evaluator.cases.identity import THIS_CASE
+from evaltap.evaluator.cases.identity import THIS_CASE, named
 from evaltap.evaluator.cases.turn import run_failure
 from evaltap.evaluator.curation.review.queue import (
     DECIDED,
@@ -26,7 +26,7 @@ from evaltap.evaluator.curation.review.queue import (
     undo,
 )
 from evaltap.evaluator.page.changes import CursorWriter
-from evaltap.evaluator.page.request import PageRequest, case_link, link, named
+from evaltap.evaluator.page.request import PageRequest, case_link, link
 from evaltap.evaluator.page.views.case import LIMITS
 from evaltap.evaluator.page.views.cases import all_of
 from evaltap.evaluator.reports.diff_lines import DiffLine, lines_of
