@@ -16,7 +16,7 @@ from evaltap.evaluator.ingest.sources.kafka import KafkaSource
 from evaltap.evaluator.pipeline.live.consumer import Consumer
 from evaltap.evaluator.store.database import Store
 from evaltap.recorder import Recorder
-from evaltap.recorder.delivery.sinks.kafka import KafkaSink
+from evaltap.recorder.delivery.sinks.kafka import KafkaSink, TopicProducer
 from evaltap.recorder.delivery.spool.spool import WINDOW_RECORDS
 from evaltap.schemas.log.location import KafkaClientName
 from support.builders.cases import make_records
@@ -142,6 +142,24 @@ def test_flapping_loses_nothing_and_lands_nothing_twice(
         found = turns(store)
     assert len(found) == len(set(found)) == 500
     assert consumed.landed.turns == 500
+
+
+@pytest.mark.slow
+def test_a_producer_that_cannot_send_what_it_holds_closes_all_the_same(broker: Broker) -> None:
+    broker.must_be_ours()
+    (one,) = make_records(cases(1))
+    threads = set(threading.enumerate())
+    producer = TopicProducer(location(broker.log()))
+    assert producer.send(one).wait(20)
+    broker.freeze()
+    try:
+        producer.send(one)
+
+        producer.close()
+
+        until(lambda: set(threading.enumerate()) <= threads, 10)
+    finally:
+        broker.thaw()
 
 
 @pytest.mark.slow

@@ -69,8 +69,18 @@ class Answer(Protocol):
         ...
 
 
+class Sender(Protocol):
+    """The thread of a `KafkaProducer`."""
+
+    def force_close(self) -> None:
+        """Stop without sending what is left."""
+        ...
+
+
 class Producer(Protocol):
     """What evaltap uses of `KafkaProducer`."""
+
+    _sender: Sender
 
     def send(
         self,
@@ -84,7 +94,7 @@ class Producer(Protocol):
         ...
 
     def close(self, timeout: float) -> None:
-        """Stop within the timeout."""
+        """Stop; raises KafkaTimeoutError, and goes on, when records are still unsent at the timeout."""
         ...
 
 
@@ -114,3 +124,15 @@ def kafka_producer(
         **settings,
     )
     return producer
+
+
+def close_producer(producer: Producer, timeout_seconds: float) -> None:
+    """Stop a producer within about the timeout; what it has not sent by then, it never sends."""
+    from kafka.errors import KafkaTimeoutError
+
+    try:
+        producer.close(timeout=timeout_seconds)
+    except KafkaTimeoutError:
+        # kafka-python 3 gives up here before it stops its sender, which would go on sending.
+        producer._sender.force_close()
+        producer.close(timeout=timeout_seconds)

@@ -6,10 +6,12 @@ from kafka.errors import KafkaError, MessageSizeTooLargeError, RecordListTooLarg
 
 from evaltap.evaluator.ingest.topics.clients import ACK_SECONDS, CONNECT_SECONDS, MAX_REQUEST_BYTES
 from evaltap.evaluator.ingest.topics.errors import TopicsUnavailableError
-from evaltap.schemas.log.kafka_clients import Answer, Producer, kafka_producer
+from evaltap.schemas.log.kafka_clients import Answer, Producer, close_producer, kafka_producer
 from evaltap.schemas.log.location import KafkaLocation
 from evaltap.schemas.wire.dead_letter import cut_letter
 from evaltap.schemas.wire.record import WireRecord
+
+CLOSE_SECONDS = 0.5
 
 
 class TopicWriter:
@@ -66,7 +68,7 @@ class TopicWriter:
         """Close the connection; the caller has to repeat unacknowledged writes."""
         producer, self._producer = self._producer, None
         if producer is not None:
-            producer.close(timeout=0.5)
+            close_producer(producer, CLOSE_SECONDS)
 
     def _connected(self) -> Producer:
         if self._producer is None:

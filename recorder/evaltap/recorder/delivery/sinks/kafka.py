@@ -18,7 +18,7 @@ from evaltap.recorder.delivery.spool.forwarder import ACK_SECONDS, Forwarder, is
 from evaltap.recorder.delivery.spool.spool import new_spool
 from evaltap.recorder.faults import RecordRefusedError, SinkError
 from evaltap.schemas.log.folders import spool_folder
-from evaltap.schemas.log.kafka_clients import Answer, kafka_producer
+from evaltap.schemas.log.kafka_clients import Answer, close_producer, kafka_producer
 from evaltap.schemas.log.kafka_settings import settings_blamed
 from evaltap.schemas.log.location import KafkaLocation
 from evaltap.schemas.wire.record import WireRecord
@@ -131,7 +131,7 @@ class TopicProducer:
 
     def close(self) -> None:
         """Disconnect from the cluster."""
-        self._producer.close(timeout=CLOSE_SECONDS)
+        close_producer(self._producer, CLOSE_SECONDS)
 
 
 class TopicAnswer:
