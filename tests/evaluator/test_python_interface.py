@@ -5,8 +5,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pandas
-import polars
 import pyarrow
 import pytest
 
@@ -36,6 +34,7 @@ def says_done(turn: Turn, expected: Turn) -> bool:
 
 @pytest.mark.slow
 def test_lists_of_dicts_models_lines_and_frames_are_scored_alike(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
     cases = [made("good"), made("bad", calls=False)]
     path = tmp_path / "cases.jsonl"
     path.write_text("".join(f"{json.dumps(one)}\n" for one in cases))
@@ -61,6 +60,7 @@ def test_lists_of_dicts_models_lines_and_frames_are_scored_alike(tmp_path: Path)
 
 
 def test_rows_of_a_frame_become_cases_by_their_columns() -> None:
+    polars = pytest.importorskip("polars")
     frame = polars.DataFrame({"question": ["hi", "ho"], "reply": ["done", "what?"]})
 
     run = evaluate(frame, [says_done], columns={"input": "question", "output": "reply"})
@@ -84,7 +84,7 @@ def test_a_name_alone_is_a_metric_that_only_a_perfect_score_passes() -> None:
         ([7], {}, r"cases\[0\]: found int"),
         ([made("a")], {"runs": 5}, "runs: only with an agent"),
         (["no.jsonl"], {}, "no.jsonl"),
-        (polars.DataFrame({"input": []}), {}, "has no cases"),
+        (pyarrow.table({"input": []}), {}, "has no cases"),
         ([{"question": "hi"}], {"columns": {"inptu": "question"}}, "inptu"),
         ([{"evalId": "a", "actualConversation": 7}], {}, "actualConversation"),
     ],
@@ -195,6 +195,7 @@ def db(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_a_store_is_read_as_frames_also_while_another_process_holds_it(db: Path) -> None:
+    polars = pytest.importorskip("polars")
     store = Store.open(db)
 
     def read() -> list[Any]:

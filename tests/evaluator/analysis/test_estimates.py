@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import scipy  # type: ignore[import-untyped]  # scipy ships no types
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats  # type: ignore[import-untyped]  # scipy ships no types
 
 from evaltap.evaluator.analysis.estimates.rates import SliceRate
 from evaltap.evaluator.analysis.stats.estimate import Cell, Estimate, Profile, estimate
@@ -22,7 +22,7 @@ from support.worlds.traffic import Setting, binomial_bounds, draw
 
 def test_the_quantile_of_student_is_that_of_scipy() -> None:
     for degrees in (1, 1.5, 2, 3.3, 9, 40, 199, 201, 5_000, 1e7):
-        assert t95(degrees) == pytest.approx(stats.t.ppf(0.975, degrees), abs=1e-8)
+        assert t95(degrees) == pytest.approx(scipy.stats.t.ppf(0.975, degrees), abs=1e-8)
     with pytest.raises(ValueError, match=r"0\.5 degrees"):
         t95(0.5)
 
@@ -108,7 +108,7 @@ def test_unsampled_sessions_of_one_turn_have_wilsons_interval_with_t(
     found = estimated([Profile((Cell(1, 1, 1, 1),), passed), Profile((Cell(1, 1, 0, 0),), failed)])
 
     trials = total - 1 if passed and failed else total
-    expected = wilson_of(passed / total, trials, float(stats.t.ppf(0.975, total - 1)))
+    expected = wilson_of(passed / total, trials, float(scipy.stats.t.ppf(0.975, total - 1)))
     assert found.rate.interval == pytest.approx(expected)
     assert found.traffic == Interval(found.rate.value, found.rate.value)
 
@@ -206,7 +206,7 @@ def test_a_mean_of_scores_has_the_interval_of_its_own_variance() -> None:
 
     found = estimated(profiles, scores=True)
 
-    error = stats.t.ppf(0.975, 399) * scores.std(ddof=1) / 20
+    error = scipy.stats.t.ppf(0.975, 399) * scores.std(ddof=1) / 20
     assert found.rate.value == pytest.approx(scores.mean())
     assert (
         found.rate.value - found.rate.interval.low,

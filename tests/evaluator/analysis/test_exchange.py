@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 import pytest
+import scipy  # type: ignore[import-untyped]  # scipy ships no types
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats  # type: ignore[import-untyped]  # scipy ships no types
 
 from evaltap.evaluator.analysis.stats import exchange
 from evaltap.evaluator.analysis.stats.difference import (
@@ -53,7 +53,7 @@ def pair(base: Sequence[bool], head: Sequence[bool]) -> Pair:
 
 
 def statistics(pairs: Sequence[Pair]) -> tuple[float, float, float]:
-    values = [float(stats.hypergeom.cdf(*_hypergeometric(one))) for one in pairs]
+    values = [float(scipy.stats.hypergeom.cdf(*_hypergeometric(one))) for one in pairs]
     return (
         sum(one.base.passes / one.base.trials - one.head.passes / one.head.trials for one in pairs),
         sum(map(_falls_much, pairs)),
@@ -64,8 +64,8 @@ def statistics(pairs: Sequence[Pair]) -> tuple[float, float, float]:
 def _falls_much(one: Pair) -> float:
     """Return ln(1 + r), r the likelihood ratio of odds of passing that fell to a twentieth."""
     count, *law = _hypergeometric(one)
-    same = float(stats.hypergeom.pmf(count, *law))
-    fell = float(stats.nchypergeom_fisher.pmf(count, *law, 0.05))
+    same = float(scipy.stats.hypergeom.pmf(count, *law))
+    fell = float(scipy.stats.nchypergeom_fisher.pmf(count, *law, 0.05))
     return math.log1p(fell / same)
 
 
@@ -109,7 +109,9 @@ def test_with_one_trial_each_it_is_the_sign_test(got_worse: int, got_better: int
     pairs = [pair([True], [False])] * got_worse + [pair([False], [True])] * got_better
     pairs += [pair([True], [True])] * 9 + [pair([False], [False])] * 4
 
-    expected = stats.binomtest(got_worse, got_worse + got_better, alternative="greater").pvalue
+    expected = scipy.stats.binomtest(
+        got_worse, got_worse + got_better, alternative="greater"
+    ).pvalue
 
     assert drop_p_value(pairs, level=LEVEL) == pytest.approx(expected)
 
@@ -134,8 +136,10 @@ def test_passes_of_head_are_hypergeometric(base: int, head: int, data: st.DataOb
     passes = one.base.passes + one.head.passes
 
     for reached, chance in head_law(one):
-        assert chance == pytest.approx(stats.hypergeom.pmf(reached, base + head, passes, head))
-    assert worse(one) == pytest.approx(stats.hypergeom.cdf(*_hypergeometric(one)))
+        assert chance == pytest.approx(
+            scipy.stats.hypergeom.pmf(reached, base + head, passes, head)
+        )
+    assert worse(one) == pytest.approx(scipy.stats.hypergeom.cdf(*_hypergeometric(one)))
 
 
 @settings(max_examples=30, deadline=None)
@@ -214,7 +218,7 @@ def test_one_trial_a_side_is_the_sign_test_however_many_cases_changed() -> None:
         *[pair([True], [True])] * 1_000,
     ]
 
-    expected = stats.binomtest(worse_cases, worse_cases + better_cases, alternative="greater")
+    expected = scipy.stats.binomtest(worse_cases, worse_cases + better_cases, alternative="greater")
     assert drop_p_value(pairs, level=LEVEL) == pytest.approx(expected.pvalue)
 
 
@@ -250,7 +254,7 @@ def test_one_difference_that_outweighs_all_others_is_not_taken_as_normal() -> No
 
 def test_scores_of_several_trials_are_exchanged_within_their_case() -> None:
     base, head = (0.9, 0.8, 1.0), (0.1, 0.2, 0.3)
-    result = stats.permutation_test(
+    result = scipy.stats.permutation_test(
         (base, head), lambda x, y: sum(x) / 3 - sum(y) / 3, alternative="greater", n_resamples=1_000
     )
 
@@ -261,13 +265,13 @@ def test_adjusted_p_values_are_those_of_the_books() -> None:
     values = [0.01, 0.04, 0.03, 0.005]
 
     assert holm(values) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert benjamini_hochberg(values) == pytest.approx(stats.false_discovery_control(values))
+    assert benjamini_hochberg(values) == pytest.approx(scipy.stats.false_discovery_control(values))
     assert holm([]) == benjamini_hochberg([]) == []
 
 
 @given(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9), st.integers(0, 9))
 def test_fisher_is_that_of_scipy(a: int, b: int, c: int, d: int) -> None:
-    _, expected = stats.fisher_exact([[a, b], [c, d]])
+    _, expected = scipy.stats.fisher_exact([[a, b], [c, d]])
 
     assert fisher(a, a + b, c, c + d) == pytest.approx(expected)
 

@@ -1,9 +1,9 @@
 """Wilson's interval and percentiles agree with scipy and numpy's definition."""
 
 import pytest
+import scipy  # type: ignore[import-untyped]  # scipy ships no types
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats  # type: ignore[import-untyped]  # scipy ships no types
 
 from evaltap.evaluator.analysis.stats.rate import Rate, percentile
 
@@ -14,7 +14,7 @@ def test_wilson_equals_scipy(counts: tuple[int, int]) -> None:
 
     rate = Rate.of_counts(successes, total, "cases")
 
-    expected = stats.binomtest(successes, total).proportion_ci(method="wilson")
+    expected = scipy.stats.binomtest(successes, total).proportion_ci(method="wilson")
     assert rate is not None
     assert rate.interval == pytest.approx((expected.low, expected.high), abs=1e-9)
     assert 0 <= rate.interval.low <= rate.value <= rate.interval.high <= 1
@@ -31,7 +31,7 @@ def test_nothing_counted_has_no_interval_and_nonsense_is_refused() -> None:
     st.sampled_from([0.0, 0.25, 0.5, 0.95, 1.0]),
 )
 def test_a_percentile_interpolates_between_neighbours(values: list[float], share: float) -> None:
-    expected = stats.scoreatpercentile(values, share * 100)
+    expected = scipy.stats.scoreatpercentile(values, share * 100)
 
     assert percentile(values, share) == pytest.approx(expected, abs=1e-6)
 

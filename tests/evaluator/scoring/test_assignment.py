@@ -5,7 +5,7 @@ import random
 
 import numpy as np
 import pytest
-import scipy.optimize  # type: ignore[import-untyped]  # scipy ships no types
+import scipy  # type: ignore[import-untyped]  # scipy ships no types
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats  # type: ignore[import-untyped]  # scipy ships no types
+import scipy  # type: ignore[import-untyped]  # scipy ships no types
 
 Numbers = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -57,7 +57,7 @@ class Oracle:
         self.design_effect = self._design_effect()
         self._sizes()
         self.effective_sessions = self._effective_sessions()
-        self.t = float(stats.t.ppf(0.975, max(self.effective_sessions - 1, 1)))
+        self.t = float(scipy.stats.t.ppf(0.975, max(self.effective_sessions - 1, 1)))
         for one in self.strata:
             one.low, one.high = self._wilson(one.mean, one.trials)
         self._intervals()

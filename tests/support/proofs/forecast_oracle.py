@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats  # type: ignore[import-untyped]  # scipy ships no types
+import scipy  # type: ignore[import-untyped]  # scipy ships no types
 
 Numbers = npt.NDArray[np.float64]
 TINY = 1e-12
@@ -118,7 +118,7 @@ class ForecastOracle:
             rho = float(np.clip((self.deff - 1) / excess, 0, 1))
         a = (1 - rho) * q + rho * m**2
         self.sessions = float(a.sum() ** 2 / (a**2).sum())
-        self.t = float(stats.t.ppf(0.975, max(self.sessions - 1, 1)))
+        self.t = float(scipy.stats.t.ppf(0.975, max(self.sessions - 1, 1)))
         for one in self.layers:
             self._size(one)
 

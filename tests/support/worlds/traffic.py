@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import scipy  # type: ignore[import-untyped]  # scipy ships no types
 
 Numbers = npt.NDArray[np.float64]
 
@@ -98,7 +99,5 @@ def cells_of(drawn: Drawn) -> Counter[tuple[tuple[float, float, int, float], ...
 
 def binomial_bounds(rounds: int, share: float, chance: float = 1e-3) -> tuple[float, float]:
     """Return between which shares of rounds a count lies, but for `chance` on either side."""
-    from scipy import stats  # type: ignore[import-untyped]  # scipy ships no types
-
-    found: Any = stats.binom(rounds, share)
+    found: Any = scipy.stats.binom(rounds, share)
     return found.ppf(chance) / rounds, found.ppf(1 - chance) / rounds
