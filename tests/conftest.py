@@ -147,7 +147,6 @@ def browser() -> Iterator["Browser"]:
     if not found:
         pytest.skip(chromium.NONE)
     with api.sync_playwright() as playwright:
-        # In containers tests often run as root, where Chromium's sandbox cannot be had.
-        launched = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        launched = playwright.chromium.launch(executable_path=found, args=chromium.ARGUMENTS)
         yield launched
         launched.close()

@@ -19,7 +19,7 @@ from PIL import Image
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from evaltap.evaluator.page.security.access import Person
-from support.servers.chromium import browser_path
+from support.servers.chromium import ARGUMENTS, browser_path
 from support.servers.page_server import SAME, Served, served
 from support.worlds.page_store import GENEROUS
 from support.worlds.picture_store import picture_store
@@ -114,7 +114,7 @@ def take(folder: Path) -> None:
         served_ = served(Path(store.name), Path(temporary), sets=(Path(golden.name),))
         site = opened.enter_context(served_)
         names = work(site, ["s-754", "s-755", "s-757", "s-750"], 50)
-        browser = playwright.chromium.launch(executable_path=browser_path(), args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=browser_path(), args=ARGUMENTS)
         for screen in SCREENS:
             _pictures(browser, site, folder, screen, names)
         take_replay(browser, folder, Path(temporary) / "replay")

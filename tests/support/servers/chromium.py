@@ -4,6 +4,11 @@ import os
 import shutil
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+ARGUMENTS = [
+    "--no-sandbox",  # in containers tests often run as root, where there is none
+    "--disable-gpu",
+    "--disable-software-rasterizer",  # a third of the time of a page, and draws nothing that we have
+]
 NONE = f"no browser: none of {', '.join(BROWSERS)} is on the path (EVALTAP_TEST_BROWSER)"
 
 
