@@ -107,7 +107,9 @@ def command(folder: Path, settings: Mapping[str, str], cluster_id: str | None = 
 
     At later starts the settings of the first one hold.
     """
-    java = ["java", "-Xmx512m", "-XX:+UseSerialGC", "-cp", f"{jars()}/*"]
+    # Compiling well takes as long as all that a short test does.
+    flags = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    java = ["java", *flags, "-cp", f"{jars()}/*"]
     properties = folder / "server.properties"
     if not properties.exists():
         properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
