@@ -1,5 +1,6 @@
 """A gate's verdicts as a side of a comparison: dimensions are its metrics."""
 
+import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,8 +23,7 @@ from evaltap.evaluator.reports.compare.sides import (
 from evaltap.evaluator.reports.evidence import Comparison as Compared
 from evaltap.evaluator.scoring.contract.context import Status
 from evaltap.evaluator.scoring.gates.gate import Attempt, Gate, GateResult, dimension_verdict
-from evaltap.evaluator.scoring.gates.recording import digest_of, dimension_digests
-from evaltap.evaluator.scoring.gates.revision import attempts_into
+from evaltap.evaluator.scoring.gates.recording import GateWriter, digest_of, dimension_digests
 from evaltap.evaluator.scoring.run_metrics import run_metrics
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.formats.case import CaseData
@@ -146,21 +146,37 @@ def _dimension_row(gate: Gate, name: str, made_of: Sequence[ScoreRow], digest: s
 
 
 ORDER = ("passed", "incomplete", "failed")
+WRITE_ATTEMPTS = 200
+WRITE_SECONDS = 1.0
+"""A judge may take as long for a single case, and what was paid for should outlive a kill."""
 
 
 def check_cases(
     gate: Gate, cases: Sequence[CaseData], store: Store, source: str, *, threads: int
 ) -> Iterator[GatedCase]:
-    """Yield each case with the gate's result, and write the results to the store."""
+    """Yield each case with the gate's result, and write the results to the store, many at a time."""
     keys = [case_identity(case, "")[:3] for case in cases]
     due = Counter(keys)
     trials: defaultdict[CaseKey, list[Attempt]] = defaultdict(list)
-    with attempts_into(store, gate, source) as record, ThreadPoolExecutor(threads) as pool:
-        for key, case, result in zip(keys, cases, pool.map(gate.evaluate, cases), strict=True):
-            trials[key].append(Attempt(1, None, case, result))
-            if len(trials[key]) == due[key]:
-                # The result stored last is the case's status, so the worst trial comes last.
-                found = trials.pop(key)
-                for attempt in sorted(found, key=lambda one: ORDER.index(one.result.status)):
-                    record(attempt)
-            yield GatedCase(case, result)
+    writer = GateWriter(store, gate, source)
+    unwritten: list[Attempt] = []
+    write_at = time.monotonic() + WRITE_SECONDS
+    try:
+        with ThreadPoolExecutor(threads) as pool:
+            for key, case, result in zip(keys, cases, pool.map(gate.evaluate, cases), strict=True):
+                trials[key].append(Attempt(1, None, case, result))
+                if len(trials[key]) == due[key]:
+                    # The result stored last is the case's status, so the worst trial comes last.
+                    unwritten += sorted(
+                        trials.pop(key), key=lambda one: ORDER.index(one.result.status)
+                    )
+                late = time.monotonic() > write_at
+                if unwritten and (late or len(unwritten) >= WRITE_ATTEMPTS):
+                    writer.write(unwritten)
+                    unwritten.clear()
+                    write_at = time.monotonic() + WRITE_SECONDS
+                yield GatedCase(case, result)
+    finally:
+        if unwritten:
+            writer.write(unwritten)
+    writer.end()
