@@ -109,6 +109,20 @@ def apache_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     broker.stop()
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Run slow tests of a broker with Apache Kafka alone where it can run, not with its substitute too."""
+    twice = [one for one in items if _is_slow_with_noida(one)]
+    if twice and not apache.missing():
+        items[:] = [one for one in items if one not in twice]
+        config.hook.pytest_deselected(items=twice)
+
+
+def _is_slow_with_noida(item: pytest.Item) -> bool:
+    made = getattr(item, "callspec", None)
+    slow = item.get_closest_marker("slow") or item.get_closest_marker("chaos")
+    return bool(slow and made and made.params.get("broker") == "noida")
+
+
 @pytest.fixture(params=["given"] if GIVEN_CLUSTER else ["noida", _APACHE])
 def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Broker]:
     """A running broker: noida-db, in the slow suite Apache Kafka too; or the given cluster alone.
