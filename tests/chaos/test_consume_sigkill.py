@@ -39,7 +39,7 @@ def test_every_turn_is_scored_exactly_once_whenever_the_consumer_is_killed(tmp_p
         ledger = write_input(folder, SESSIONS)
         while True:
             process = victims.start(victims.consume, folder)
-            process.join(rng.uniform(0.0, seconds * 1.1))
+            process.join(rng.uniform(0.0, seconds * 1.1) if kills < KILLS else None)
             if process.exitcode is not None:
                 break
             process.kill()

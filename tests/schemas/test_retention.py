@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evaltap.schemas.log.local import LocalLog, open_log
@@ -134,6 +134,7 @@ def test_pages_are_used_again_so_the_file_grows_no_further(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
+@settings(max_examples=15)
 @given(st.lists(st.integers(1, 12), min_size=1, max_size=4))
 def test_nothing_that_a_consumer_lacks_ever_goes(landed: list[int]) -> None:
     import tempfile

@@ -24,7 +24,7 @@ from support.builders.telemetry_log import (
 from support.builders.telemetry_topics import SECOND, Process, consumed, on_topics, turns
 from support.corpora.span_facts import captures
 
-KILLED_LOGS = int(os.environ.get("EVALTAP_TEST_KILLED_LOGS", "50"))
+KILLED_LOGS = int(os.environ.get("EVALTAP_TEST_KILLED_LOGS", "20"))
 
 
 class TestPoison:

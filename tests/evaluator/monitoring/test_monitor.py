@@ -30,7 +30,7 @@ CHANCE = 0.05
     ],
 )
 def test_quiet_months_stay_quiet_though_days_differ(month: Month) -> None:
-    rounds = 100
+    rounds = 50
     found = simulate_months(month, rounds, chance=CHANCE, seed=3)
 
     assert found.alarms <= binomial_bounds(rounds, CHANCE)[1]
