@@ -1,6 +1,7 @@
 """`evaltap gate`: check eval cases against thresholds in several dimensions."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -30,6 +31,7 @@ from evaltap.evaluator.reports.compare.reading import read_side
 from evaltap.evaluator.reports.compare.sides import Side
 from evaltap.evaluator.reports.gate import gate_data, gate_exit, print_gate
 from evaltap.evaluator.scoring.gates.gate import Gate
+from evaltap.evaluator.scoring.gates.recording import GateWriter
 from evaltap.evaluator.scoring.settings import check_code
 from evaltap.evaluator.store.file_type import is_database
 from evaltap.schemas.errors import InputError
@@ -52,11 +54,12 @@ def run(options: GateOptions) -> int:
         gate = Gate(spec, services=judges.services(metrics))
         judges.check_reachable(metrics)
         gated = []
-        with open_store(options.db) as store:
+        with nullcontext() if options.db is None else open_store(options.db) as store:
             cases, invalid = _answered(options) if options.agent else (_cases(options.cases), [])
             cases, source = list(cases), ", ".join(map(str, options.cases))
             threads = options.concurrency if gate.scorer.waits else 1
-            for one in check_cases(gate, cases, store, source, threads=threads):
+            writer = GateWriter(store, gate, source) if store else None
+            for one in check_cases(gate, cases, writer, threads=threads):
                 gated.append(one)
                 show(len(gated))
     if not gated:

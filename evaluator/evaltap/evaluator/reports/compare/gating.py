@@ -25,7 +25,6 @@ from evaltap.evaluator.scoring.contract.context import Status
 from evaltap.evaluator.scoring.gates.gate import Attempt, Gate, GateResult, dimension_verdict
 from evaltap.evaluator.scoring.gates.recording import GateWriter, digest_of, dimension_digests
 from evaltap.evaluator.scoring.run_metrics import run_metrics
-from evaltap.evaluator.store.database import Store
 from evaltap.schemas.formats.case import CaseData
 
 
@@ -152,13 +151,12 @@ WRITE_SECONDS = 1.0
 
 
 def check_cases(
-    gate: Gate, cases: Sequence[CaseData], store: Store, source: str, *, threads: int
+    gate: Gate, cases: Sequence[CaseData], writer: GateWriter | None, *, threads: int
 ) -> Iterator[GatedCase]:
-    """Yield each case with the gate's result, and write the results to the store, many at a time."""
+    """Yield each case with the gate's result; a writer gets the results, many at a time."""
     keys = [case_identity(case, "")[:3] for case in cases]
     due = Counter(keys)
     trials: defaultdict[CaseKey, list[Attempt]] = defaultdict(list)
-    writer = GateWriter(store, gate, source)
     unwritten: list[Attempt] = []
     write_at = time.monotonic() + WRITE_SECONDS
     try:
@@ -171,12 +169,13 @@ def check_cases(
                         trials.pop(key), key=lambda one: ORDER.index(one.result.status)
                     )
                 late = time.monotonic() > write_at
-                if unwritten and (late or len(unwritten) >= WRITE_ATTEMPTS):
+                if writer and unwritten and (late or len(unwritten) >= WRITE_ATTEMPTS):
                     writer.write(unwritten)
                     unwritten.clear()
                     write_at = time.monotonic() + WRITE_SECONDS
                 yield GatedCase(case, result)
     finally:
-        if unwritten:
+        if writer and unwritten:
             writer.write(unwritten)
-    writer.end()
+    if writer:
+        writer.end()
