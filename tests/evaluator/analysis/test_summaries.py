@@ -100,11 +100,13 @@ class Rows:
                     metric_digest=digest, unit="turn", probability=probability, draw=0.0,
                     decision="score", reason="rate", decided_at=self.store.now())  # fmt: skip
 
-    def feedback(self, case: str, *, positive: bool, given_by: str = "user-x") -> None:
+    def feedback(
+        self, case: str, *, positive: bool, given_by: str = "user-x", of_session: bool = False
+    ) -> None:
         now = self.store.now()
-        self.insert("feedback", app_name="", eval_set_id="live", eval_id=case, feedback_id="f",
-                    name="thumbs", positive=positive, given_by=given_by, producer_id="p", given_at=now,
-                    landed_at=now)  # fmt: skip
+        self.insert("feedback", app_name="", eval_set_id=case if of_session else "live", eval_id=case,
+                    feedback_id="f", name="thumbs", positive=positive, given_by=given_by,
+                    producer_id="p", given_at=now, landed_at=now)  # fmt: skip
 
     def review(self, case: str, action: str, labels: list[str] | None = None) -> None:
         self.insert("reviews", review_id=f"r{self.store.now()}", item_id=case, app_name=app_of(case),
@@ -201,8 +203,11 @@ DECIDE: Final = st.builds(
     CASES, TURNS, st.sampled_from((1.0, 0.5, 0.0)), st.sampled_from(("d", "e")),
 )  # fmt: skip
 THUMB: Final = st.builds(
-    lambda case, positive: lambda rows: rows.feedback(case, positive=positive), CASES, st.booleans()
-)
+    lambda case, positive, of_session: lambda rows: rows.feedback(
+        case, positive=positive, of_session=of_session
+    ),
+    CASES, st.booleans(), st.booleans(),
+)  # fmt: skip
 REVIEW: Final = st.builds(
     lambda case, action: lambda rows: rows.review(case, action, [action]),
     CASES, st.sampled_from(("approve", "reject", "claim", "skip")),

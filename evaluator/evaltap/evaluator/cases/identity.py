@@ -44,6 +44,19 @@ def named(case: CaseKey) -> dict[str, object]:
     return dict(zip(("app", "eval_set", "eval_id"), case, strict=True))
 
 
+def is_about(feedback: str, case: str) -> str:
+    """Return SQL for whether a row of feedback is about a case, given the names of both tables.
+
+    Feedback may not know the application, nor of which recording it is: then it names the session as its
+    eval set.
+    """
+    return (
+        f"{feedback}.eval_id = {case}.eval_id"
+        f" AND {feedback}.eval_set_id IN ({case}.eval_set_id, {case}.eval_id)"
+        f" AND {feedback}.app_name IN ('', {case}.app_name)"
+    )
+
+
 def case_key(case: CaseKey) -> int:
     """Return what `key_of_case` computes."""
     digest = hashlib.md5("\x1f".join(case).encode(), usedforsecurity=False).digest()

@@ -10,6 +10,7 @@ from evaltap.evaluator.analysis.estimates.scope import Scope, Signal
 from evaltap.evaluator.analysis.estimates.turns import COMMON, MEDIAN, Turns, choose_turns, quantile
 from evaltap.evaluator.analysis.stats.detector import BadTurns
 from evaltap.evaluator.analysis.stats.estimate import Cell
+from evaltap.evaluator.cases.identity import is_about
 from evaltap.evaluator.monitoring.measures import (
     CAP_SHARE,
     CAP_TIMES,
@@ -93,7 +94,7 @@ SELECT
 """
 
 # A revision may have started at another time than the previous one.
-_CHANGED: Final = """
+_CHANGED: Final = f"""
 WITH fresh AS (
   SELECT app_name, eval_set_id, eval_id, invocation_id FROM turn_scores WHERE scored_at > $scored_at
   UNION SELECT app_name, eval_set_id, eval_id, invocation_id
@@ -106,9 +107,7 @@ SELECT min(started_at), max(started_at) FILTER (scored) FROM (
   UNION ALL
   SELECT started_at, true FROM turns SEMI JOIN fresh USING (app_name, eval_set_id, eval_id, invocation_id)
   UNION ALL
-  SELECT t.started_at, false FROM turns t JOIN feedback f
-    ON f.eval_id = t.eval_id AND f.eval_set_id IN (t.eval_set_id, t.eval_id)
-   AND f.app_name IN ('', t.app_name)
+  SELECT t.started_at, false FROM turns t JOIN feedback f ON {is_about("f", "t")}
   WHERE f.landed_at > $feedback_at
 )
 """

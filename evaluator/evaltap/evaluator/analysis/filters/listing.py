@@ -18,7 +18,7 @@ from evaltap.evaluator.analysis.filters.choice import (
 )
 from evaltap.evaluator.analysis.filters.terms import KEYS
 from evaltap.evaluator.analysis.summaries.summaries import IndexedCase, current_marks
-from evaltap.evaluator.cases.identity import CASE_KEY, THIS_CASE, CaseKey, named
+from evaltap.evaluator.cases.identity import CASE_KEY, THIS_CASE, CaseKey, is_about, named
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.store.database import STORE, sql
 from evaltap.evaluator.store.queries import Row, Scratch, StoreReader
@@ -98,7 +98,10 @@ def listed_cases(
         listed = sql(__name__, "listing_indexed").format(cases=cases, case_key=CASE_KEY)
     else:
         listed = sql(__name__, "listing").format(
-            cases=cases, newest=sql(STORE, "newest"), length=OPENING_LENGTH
+            cases=cases,
+            newest=sql(STORE, "newest"),
+            length=OPENING_LENGTH,
+            is_about=is_about("f", "l"),
         )
     rows = store.rows(listed)
     times = [at for *_, first, last in rows for at in (first, last) if at is not None]

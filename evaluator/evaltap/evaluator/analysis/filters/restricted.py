@@ -9,7 +9,7 @@ from evaltap.evaluator.analysis.filters.choice import Choice, chosen_query
 from evaltap.evaluator.analysis.filters.language import Filter
 from evaltap.evaluator.analysis.filters.terms import KEYS, has_wildcard
 from evaltap.evaluator.analysis.summaries.summaries import IndexedCase
-from evaltap.evaluator.cases.identity import THIS_CASE, CaseKey, named
+from evaltap.evaluator.cases.identity import THIS_CASE, CaseKey, is_about, named
 from evaltap.evaluator.store.database import layout
 from evaltap.evaluator.store.opening import NAME
 from evaltap.evaluator.store.queries import StoreReader
@@ -36,14 +36,14 @@ def restricted(
     with reader.scratch(query, parameters, rows=keys or ()) as chosen:
         if not reader.rows(f"SELECT 1 FROM {chosen} LIMIT 1"):
             raise InputError(no_case(choice, paths or [reader.path], reader))
-        # Feedback without an application may belong to any.
         using = {
-            table: KEYS if of_app and table != "feedback" else "eval_set_id, eval_id"
+            table: f"USING ({KEYS if of_app else 'eval_set_id, eval_id'})"
             for table, of_app in reader.rows(_TABLES_OF_CASES, {"tables": [*layout().tables]})
         }
+        using["feedback"] = f"ON {is_about('r', 'c')}"
         views = {
-            table: f"FROM {NAME}.main.{table} SEMI JOIN {chosen} USING ({names})"
-            for table, names in using.items()
+            table: f"FROM {NAME}.main.{table} r SEMI JOIN {chosen} c {condition}"
+            for table, condition in using.items()
         }
         with reader.seeing(views):
             yield

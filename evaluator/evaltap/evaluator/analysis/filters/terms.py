@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from evaltap.evaluator.analysis.filters.language import FIELDS, Filter, Term
+from evaltap.evaluator.cases.identity import is_about
 from evaltap.evaluator.store.times import stored_time
 from evaltap.schemas.errors import InputError
 
@@ -108,9 +109,9 @@ def _gap(term: Term, bound: Bound) -> str:
 def _feedback(term: Term, bound: Bound) -> str:
     conditions = {"up": "positive", "down": "NOT positive", "any": "TRUE"}
     chosen = " OR ".join(f"({conditions[value]})" for value in term.values)
-    return f"""SELECT c.app_name, eval_set_id, eval_id
-      FROM feedback f JOIN (SELECT DISTINCT {KEYS} FROM cases) c USING (eval_set_id, eval_id)
-      WHERE f.app_name IN ('', c.app_name) AND ({chosen})"""
+    return f"""SELECT c.app_name, c.eval_set_id, c.eval_id
+      FROM feedback f JOIN (SELECT DISTINCT {KEYS} FROM cases) c ON {is_about("f", "c")}
+      WHERE {chosen}"""
 
 
 def _status(term: Term, bound: Bound) -> str:

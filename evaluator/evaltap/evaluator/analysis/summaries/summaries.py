@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-from evaltap.evaluator.cases.identity import CASE_KEY, CaseKey, key_of_case, named
+from evaltap.evaluator.cases.identity import CASE_KEY, CaseKey, is_about, key_of_case, named
 from evaltap.evaluator.store.database import STORE, Store, sql, utc_now
 from evaltap.evaluator.store.queries import StoreReader
 
@@ -295,7 +295,10 @@ class Summaries:
 
     def _write_cases(self, tables: Mapping[str, str]) -> None:
         query = sql(__name__, "case_index").format(
-            newest=sql(STORE, "newest"), case_key=CASE_KEY, **_named(tables)
+            newest=sql(STORE, "newest"),
+            case_key=CASE_KEY,
+            is_about=is_about("f", "k"),
+            **_named(tables),
         )
         self._store.execute(f"INSERT INTO case_index BY NAME {query}")
 
@@ -421,8 +424,7 @@ CREATE OR REPLACE TEMP TABLE dirty_cases AS
 SELECT {CASE_KEY} AS case_key, {_KEYS} FROM (
   SELECT {_KEYS} FROM new_turns WHERE $seq IS NOT NULL AND $until_seq IS NOT NULL
   UNION SELECT {_KEYS} FROM scores WHERE scored_at > $scored AND scored_at <= $until_scored
-  UNION SELECT c.app_name, c.eval_set_id, c.eval_id FROM case_index c JOIN feedback f
-    ON f.eval_set_id = c.eval_set_id AND f.eval_id = c.eval_id AND f.app_name IN ('', c.app_name)
+  UNION SELECT c.app_name, c.eval_set_id, c.eval_id FROM case_index c JOIN feedback f ON {is_about("f", "c")}
   WHERE f.landed_at > $feedback
   UNION SELECT {_KEYS} FROM reviews WHERE reviewed_at > $reviewed
 )

@@ -16,6 +16,7 @@ from evaltap.evaluator.cases.identity import (
     CaseKey,
     ChangedCases,
     FirstPosition,
+    is_about,
 )
 from evaltap.evaluator.cases.pairing import UnscorableCaseError, pair_turns
 from evaltap.evaluator.cases.references import JoinCount, References
@@ -88,7 +89,9 @@ class PendingCases:
         self._store = store
         self._references = references
         self._missing = sql(__name__, "pending_cases").format(
-            unless_left_out=_UNLESS_LEFT_OUT if sampled else ""
+            unless_left_out=_UNLESS_LEFT_OUT if sampled else "",
+            is_about_scored=is_about("f", "s"),
+            is_about_decided=is_about("f", "d"),
         )
         self._documents = DocumentReader(store)
         self.joined = JoinCount()

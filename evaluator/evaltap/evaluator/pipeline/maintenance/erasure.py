@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 
 from evaltap.evaluator.analysis.summaries.summaries import Summaries
+from evaltap.evaluator.cases.identity import is_about
 from evaltap.evaluator.pipeline.maintenance.archiving import remove_rows
 from evaltap.evaluator.pipeline.maintenance.mentions import mention_pattern, mentions
 from evaltap.evaluator.store.archives.reading import ArchiveStore
@@ -276,10 +277,9 @@ def _delete(store: Store, tables: Collection[str], subject: Subject, letters: li
 
 # The cases whose summaries contain erased rows: the subject's own, and those with the subject's
 # feedback.
-_SUMMARISED = """
+_SUMMARISED = f"""
 SELECT app_name, eval_set_id, eval_id FROM case_index WHERE eval_id IN $sessions
-UNION SELECT c.app_name, c.eval_set_id, c.eval_id FROM case_index c JOIN feedback f
-  ON f.eval_set_id = c.eval_set_id AND f.eval_id = c.eval_id
+UNION SELECT c.app_name, c.eval_set_id, c.eval_id FROM case_index c JOIN feedback f ON {is_about("f", "c")}
 WHERE f.given_by IN $names
 """
 

@@ -7,7 +7,7 @@ ids (hashes of their inputs), and skips rows that are already stored.
 from collections.abc import Sequence
 from datetime import datetime
 
-from evaltap.evaluator.cases.identity import OLDEST, FirstPosition
+from evaltap.evaluator.cases.identity import OLDEST, FirstPosition, is_about
 from evaltap.evaluator.scoring.results.rows import (
     SCORE_COLUMNS,
     TURN_SCORE_COLUMNS,
@@ -36,11 +36,8 @@ _UNLESS_LEFT_OUT = """{joined} NOT EXISTS (
 """
 
 
-# As v_feedback finds the case.
-_ANSWERED = """, (
-  SELECT max(f.landed_at)::VARCHAR FROM feedback f
-  WHERE f.eval_id = s.eval_id AND f.eval_set_id IN (s.eval_set_id, s.eval_id)
-    AND f.app_name IN ('', s.app_name) {of_turn}
+_ANSWERED = f""", (
+  SELECT max(f.landed_at)::VARCHAR FROM feedback f WHERE {is_about("f", "s")} {{of_turn}}
 )"""
 
 

@@ -31,8 +31,7 @@ of_calls AS (
 thumbs AS (
   SELECT l.app_name, l.eval_set_id, l.eval_id,
          bool_or(f.positive) AS up, bool_or(NOT f.positive) AS down
-  FROM feedback f JOIN {cases} l
-    ON f.eval_set_id = l.eval_set_id AND f.eval_id = l.eval_id AND f.app_name IN ('', l.app_name)
+  FROM feedback f JOIN {cases} l ON {is_about}
   GROUP BY ALL
 )
 SELECT app_name, eval_set_id, eval_id, l.first_at, coalesce(opening, ''), coalesce(tools, []), crashed,

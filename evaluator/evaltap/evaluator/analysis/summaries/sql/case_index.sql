@@ -91,8 +91,7 @@ keys AS (
 thumbs AS (
   SELECT k.app_name, k.eval_set_id, k.eval_id,
          bool_or(f.positive) AS up, bool_or(NOT f.positive) AS down
-  FROM {feedback} f JOIN keys k
-    ON f.eval_set_id = k.eval_set_id AND f.eval_id = k.eval_id AND f.app_name IN ('', k.app_name)
+  FROM {feedback} f JOIN keys k ON {is_about}
   GROUP BY ALL
 ),
 of_reviews AS (

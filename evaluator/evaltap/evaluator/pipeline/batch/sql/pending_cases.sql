@@ -27,8 +27,7 @@ tried_again AS (
 -- What feedback that landed later may change.
 outdated AS (
   SELECT s.app_name, s.eval_set_id, s.eval_id, s.metric_digest
-  FROM these_scores s JOIN feedback f
-    ON f.eval_id = s.eval_id AND f.eval_set_id IN (s.eval_set_id, s.eval_id) AND f.app_name IN ('', s.app_name)
+  FROM these_scores s JOIN feedback f ON {is_about_scored}
   WHERE s.metric_digest IN $feedback::VARCHAR[]
   GROUP BY ALL HAVING max(f.landed_at) > max(s.scored_at)
   UNION ALL
@@ -43,8 +42,7 @@ outdated AS (
   ) d
   WHERE decision <> 'score' AND EXISTS (
     FROM feedback f
-    WHERE f.eval_id = d.eval_id AND f.eval_set_id IN (d.eval_set_id, d.eval_id) AND f.app_name IN ('', d.app_name)
-      AND NOT f.positive AND f.landed_at > d.decided_at
+    WHERE {is_about_decided} AND NOT f.positive AND f.landed_at > d.decided_at
   )
 ),
 done AS (
