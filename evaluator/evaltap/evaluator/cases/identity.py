@@ -48,7 +48,7 @@ def is_about(feedback: str, case: str) -> str:
     """Return SQL for whether a row of feedback is about a case, given the names of both tables.
 
     Feedback may not know the application, nor of which recording it is: then it names the session as its
-    eval set.
+    eval set.  The view `v_feedback` says the same.
     """
     return (
         f"{feedback}.eval_id = {case}.eval_id"
