@@ -1,7 +1,7 @@
 """kafka-python clients for a location's cluster: our settings, overridden by the environment's."""
 
 from collections.abc import Callable, Mapping
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from evaltap.schemas.log.kafka_settings import PRODUCER_BATCH_BYTES, kafka_settings, settings_blamed
 from evaltap.schemas.log.location import KafkaLocation
@@ -69,18 +69,8 @@ class Answer(Protocol):
         ...
 
 
-class Sender(Protocol):
-    """The thread of a `KafkaProducer`."""
-
-    def force_close(self) -> None:
-        """Stop without sending what is left."""
-        ...
-
-
 class Producer(Protocol):
     """What evaltap uses of `KafkaProducer`."""
-
-    _sender: Sender
 
     def send(
         self,
@@ -134,5 +124,6 @@ def close_producer(producer: Producer, timeout_seconds: float) -> None:
         producer.close(timeout=timeout_seconds)
     except KafkaTimeoutError:
         # kafka-python 3 gives up here before it stops its sender, which would go on sending.
-        producer._sender.force_close()
+        unstopped: Any = producer
+        unstopped._sender.force_close()
         producer.close(timeout=timeout_seconds)
