@@ -12,6 +12,8 @@ import pytest
 from attacks.programs import attack
 from evaltap.cli.main import main
 from evaltap.recorder import MemorySink, Recorder, threads
+from evaltap.recorder.delivery.event_queue import Message
+from evaltap.recorder.delivery.worker import Worker
 from evaltap.schemas.wire.record import WireRecord
 
 
@@ -97,6 +99,29 @@ def test_what_does_not_fit_into_the_time_to_close_is_counted_and_stated(
     assert int(dropped) > 0
     assert main(["doctor", "--log", str(log)]) == 1
     assert "recorded 3,000" in capsys.readouterr().out
+
+
+def test_turns_are_counted_also_when_both_threads_give_up_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lose_rest, agents = Worker.lose_rest, threading.get_ident()
+
+    def lose_slowly(worker: Worker, in_hand: Message | None = None) -> int:
+        lost = lose_rest(worker, in_hand)
+        if threading.get_ident() != agents:
+            time.sleep(0.5)  # the agent's thread stops waiting meanwhile
+        return lost
+
+    monkeypatch.setattr(Worker, "lose_rest", lose_slowly)
+    recorder = Recorder(sink=MemorySink())
+    record(recorder, 1)
+    assert recorder.flush(10)
+    record(recorder, 5_000)
+
+    assert not recorder.close(0)
+
+    assert recorder.counters().dropped["close_timeout"] > 0
+    assert_accounted(recorder, 5_001)
 
 
 def test_a_producer_that_was_killed_has_given_no_account(

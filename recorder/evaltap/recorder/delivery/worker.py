@@ -301,7 +301,7 @@ class Worker:
 
     def _abandon(self, message: Message | None = None) -> None:
         """Count queued and open turns as dropped: there is no time left for them."""
-        self._counters.dropped("close_timeout", self.lose_rest(message))
+        self._counters.dropped("close_timeout", lambda: self.lose_rest(message))
 
     def _finish(self, closing: Close) -> bool:
         """Write everything open or buffered by the message's deadline."""
