@@ -15,6 +15,7 @@ from evaltap.recorder import MemorySink, Recorder, threads
 from evaltap.recorder.delivery.event_queue import Message
 from evaltap.recorder.delivery.worker import Worker
 from evaltap.schemas.wire.record import WireRecord
+from support.servers.broker import until
 
 
 def record(recorder: Recorder, turns: int, *, tools: int = 0) -> None:
@@ -181,6 +182,31 @@ def test_turns_before_a_log_that_hangs_are_counted() -> None:
     assert recorder._pipeline._worker is not None
     recorder._pipeline._worker.thread.join(10)
     assert_accounted(recorder, 50)
+
+
+class HangingAtTheEnd(MemorySink):
+    """Ends when it is released."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.released = threading.Event()
+
+    def flush(self, timeout_seconds: float) -> bool:
+        return self.released.wait(20)
+
+
+def test_turns_held_for_their_sessions_are_counted_once_when_a_log_hangs_at_its_end() -> None:
+    sink = HangingAtTheEnd()
+    rules = '[{"name": "errors", "keep": 1, "error": true}]'
+    recorder = Recorder(sink=sink, sample_rate=0.5, sample_rules=rules)
+    record(recorder, 2_000)
+    until(lambda: recorder.counters().waiting == 2_000)
+
+    assert not recorder.close(0)
+
+    assert recorder.counters().dropped["close_timeout"] > 0
+    assert_accounted(recorder, 2_000)
+    sink.released.set()
 
 
 class Slow(MemorySink):

@@ -34,7 +34,7 @@ HIGH = next(f"s-{n}" for n in range(1000) if position(f"s-{n}") > 0.99)
 def _close_holds() -> Iterator[None]:
     yield
     while Held.opened:
-        Held.opened.pop().hold.close()
+        Held.opened.pop().hold.discard()
 
 
 class Held:

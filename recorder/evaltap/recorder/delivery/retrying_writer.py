@@ -185,9 +185,7 @@ class RetryingWriter:
             self.retry_now()
             complete = self._release(everything=True) and self.write()
         if self._hold is not None:
-            if self._hold.turns:
-                self._counters.dropped("close_timeout", self._hold.turns)
-            self._hold.close()
+            self._counters.dropped("close_timeout", self._hold.discard)
         self._counters.feedback_lost(len(self._feedback))
         self._feedback.clear()
         reason = "log_unavailable" if self._retry_seconds else "close_timeout"

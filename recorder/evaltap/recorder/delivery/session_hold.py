@@ -171,9 +171,9 @@ class SessionHold:
                 return
             yield self._decide(oldest)
 
-    def close(self) -> None:
-        """Close the file."""
-        self._held.close()
+    def discard(self) -> int:
+        """Discard all held turns and return how many."""
+        return self._held.discard()
 
     def _is_beyond(self, times: int) -> bool:
         held = self._held
