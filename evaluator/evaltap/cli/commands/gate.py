@@ -1,7 +1,7 @@
 """`evaltap gate`: check eval cases against thresholds in several dimensions."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from evaltap.evaluator.reports.compare.gating import (
     dimensions_only,
     gate_sides,
     gated_side,
+    stored,
 )
 from evaltap.evaluator.reports.compare.model import Comparison, Rules
 from evaltap.evaluator.reports.compare.reading import read_side
@@ -58,10 +59,13 @@ def run(options: GateOptions) -> int:
             cases, invalid = _answered(options) if options.agent else (_cases(options.cases), [])
             cases, source = list(cases), ", ".join(map(str, options.cases))
             threads = options.concurrency if gate.scorer.waits else 1
-            writer = GateWriter(store, gate, source) if store else None
-            for one in check_cases(gate, cases, writer, threads=threads):
-                gated.append(one)
-                show(len(gated))
+            checked = check_cases(gate, cases, threads=threads)
+            if store:
+                checked = stored(checked, cases, GateWriter(store, gate, source))
+            with closing(checked):
+                for one in checked:
+                    gated.append(one)
+                    show(len(gated))
     if not gated:
         nothing = f"{source}: no cases found; expected at least one"
         problems = ["no case could be checked:", *invalid] if invalid else [nothing]

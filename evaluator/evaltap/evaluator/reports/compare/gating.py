@@ -1,8 +1,7 @@
 """A gate's verdicts as a side of a comparison: dimensions are its metrics."""
 
-import time
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import NamedTuple
@@ -144,38 +143,27 @@ def _dimension_row(gate: Gate, name: str, made_of: Sequence[ScoreRow], digest: s
     return ScoreRow(key, trial, name, digest, status.value, score, threshold)
 
 
+def check_cases(gate: Gate, cases: Sequence[CaseData], *, threads: int) -> Generator[GatedCase]:
+    """Yield each case with the gate's result."""
+    with ThreadPoolExecutor(threads) as pool:
+        yield from map(GatedCase, cases, pool.map(gate.evaluate, cases))
+
+
 ORDER = ("passed", "incomplete", "failed")
-WRITE_ATTEMPTS = 200
-WRITE_SECONDS = 1.0
-"""A judge may take as long for a single case, and what was paid for should outlive a kill."""
 
 
-def check_cases(
-    gate: Gate, cases: Sequence[CaseData], writer: GateWriter | None, *, threads: int
-) -> Iterator[GatedCase]:
-    """Yield each case with the gate's result; a writer gets the results, many at a time."""
+def stored(
+    checked: Iterable[GatedCase], cases: Sequence[CaseData], writer: GateWriter
+) -> Generator[GatedCase]:
+    """Store and yield cases, of which each has been checked when its turn comes."""
     keys = [case_identity(case, "")[:3] for case in cases]
     due = Counter(keys)
     trials: defaultdict[CaseKey, list[Attempt]] = defaultdict(list)
-    unwritten: list[Attempt] = []
-    write_at = time.monotonic() + WRITE_SECONDS
-    try:
-        with ThreadPoolExecutor(threads) as pool:
-            for key, case, result in zip(keys, cases, pool.map(gate.evaluate, cases), strict=True):
-                trials[key].append(Attempt(1, None, case, result))
-                if len(trials[key]) == due[key]:
-                    # The result stored last is the case's status, so the worst trial comes last.
-                    unwritten += sorted(
-                        trials.pop(key), key=lambda one: ORDER.index(one.result.status)
-                    )
-                late = time.monotonic() > write_at
-                if writer and unwritten and (late or len(unwritten) >= WRITE_ATTEMPTS):
-                    writer.write(unwritten)
-                    unwritten.clear()
-                    write_at = time.monotonic() + WRITE_SECONDS
-                yield GatedCase(case, result)
-    finally:
-        if writer and unwritten:
-            writer.write(unwritten)
-    if writer:
-        writer.end()
+    with writer:
+        for key, one in zip(keys, checked, strict=True):
+            trials[key].append(Attempt(1, None, one.case, one.result))
+            if len(trials[key]) == due[key]:
+                # The result stored last is the case's status, so the worst trial comes last.
+                found = trials.pop(key)
+                writer.add(sorted(found, key=lambda one: ORDER.index(one.result.status)))
+            yield one

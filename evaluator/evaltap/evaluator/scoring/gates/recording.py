@@ -7,11 +7,13 @@ them.
 
 import hashlib
 import json
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import count
 
 from evaltap.evaluator.cases.identity import CaseIdentity, CaseKey, case_identity
+from evaltap.evaluator.scoring.batch import BATCH_SECONDS
 from evaltap.evaluator.scoring.contract.context import Status, TurnScore
 from evaltap.evaluator.scoring.gates.gate import Attempt, DimensionResult, Gate
 from evaltap.evaluator.scoring.gates.gate_judge import METRIC
@@ -47,8 +49,11 @@ def digest_of(members: Sequence[str]) -> str:
     return hashlib.sha256("\x1f".join(members).encode()).hexdigest()[:16]
 
 
+ATTEMPTS_PER_BATCH = 200
+
+
 class GateWriter:
-    """Writes the results of a gate as one run.
+    """Writes the results of a gate as one run, which is complete when its block ends without an error.
 
     An answer to a case that was answered before, in this or another run of the file, gets the next revision.
     """
@@ -72,13 +77,29 @@ class GateWriter:
         self._writer = ScoreWriter(store, self._run)
         self._revisions = {tuple(key): last for *key, last in store.rows(_REVISIONS)}
         self._loops: dict[CaseKey, list[str]] = {}
+        self._unwritten: list[Attempt] = []
+        self._until = time.monotonic() + BATCH_SECONDS
 
-    def end(self) -> None:
-        """Mark the run as complete."""
-        end_run(self._store, self._run, len(self._loops))
+    def __enter__(self) -> "GateWriter":
+        return self
 
-    def write(self, attempts: Sequence[Attempt]) -> None:
-        """Store attempts in one transaction."""
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        self.write()
+        if error is None:
+            end_run(self._store, self._run, len(self._loops))
+
+    def add(self, attempts: Iterable[Attempt]) -> None:
+        """Store attempts, together with those of a second, or with many others."""
+        self._unwritten += attempts
+        if len(self._unwritten) >= ATTEMPTS_PER_BATCH or time.monotonic() >= self._until:
+            self.write()
+
+    def write(self) -> None:
+        """Store what was added, in one transaction."""
+        attempts, self._unwritten = self._unwritten, []
+        self._until = time.monotonic() + BATCH_SECONDS
+        if not attempts:
+            return
         rows = ScoreRows()
         results, dimensions = [], []
         now = self._store.now()

@@ -107,9 +107,13 @@ def attempts_into(store: "Store", gate: Gate, source: str = "revise") -> Iterato
     """
     from evaltap.evaluator.scoring.gates.recording import GateWriter  # loads DuckDB
 
-    writer = GateWriter(store, gate, source)
-    yield lambda attempt: writer.write([attempt])
-    writer.end()
+    with GateWriter(store, gate, source) as writer:
+
+        def record(attempt: Attempt) -> None:
+            writer.add([attempt])
+            writer.write()
+
+        yield record
 
 
 def _check(max_attempts: int) -> None:
