@@ -7,6 +7,7 @@ from evaltap.schemas.log.kafka_settings import PRODUCER_BATCH_BYTES, kafka_setti
 from evaltap.schemas.log.location import KafkaLocation
 
 Client = TypeVar("Client")
+CLOSE_SECONDS = 0.5
 
 
 def create_client(kind: Callable[..., Client], settings: Mapping[str, object]) -> Client:
@@ -116,14 +117,14 @@ def kafka_producer(
     return producer
 
 
-def close_producer(producer: Producer, timeout_seconds: float) -> None:
-    """Stop a producer within about the timeout; what it has not sent by then, it never sends."""
+def close_producer(producer: Producer) -> None:
+    """Stop a producer within about a second; what it has not sent by then, it never sends."""
     from kafka.errors import KafkaTimeoutError
 
     try:
-        producer.close(timeout=timeout_seconds)
+        producer.close(timeout=CLOSE_SECONDS)
     except KafkaTimeoutError:
         # kafka-python 3 gives up here before it stops its sender, which would go on sending.
         unstopped: Any = producer
         unstopped._sender.force_close()
-        producer.close(timeout=timeout_seconds)
+        producer.close(timeout=CLOSE_SECONDS)

@@ -11,8 +11,6 @@ from evaltap.schemas.log.location import KafkaLocation
 from evaltap.schemas.wire.dead_letter import cut_letter
 from evaltap.schemas.wire.record import WireRecord
 
-CLOSE_SECONDS = 0.5
-
 
 class TopicWriter:
     """Writes records to topics and waits for the broker's acknowledgements; connects on first use."""
@@ -68,7 +66,7 @@ class TopicWriter:
         """Close the connection; the caller has to repeat unacknowledged writes."""
         producer, self._producer = self._producer, None
         if producer is not None:
-            close_producer(producer, CLOSE_SECONDS)
+            close_producer(producer)
 
     def _connected(self) -> Producer:
         if self._producer is None:

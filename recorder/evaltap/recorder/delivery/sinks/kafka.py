@@ -23,7 +23,6 @@ from evaltap.schemas.log.kafka_settings import settings_blamed
 from evaltap.schemas.log.location import KafkaLocation
 from evaltap.schemas.wire.record import WireRecord
 
-CLOSE_SECONDS = 0.5
 CONNECT_SECONDS = 5.0
 _INHERITED: list[object] = []
 """Objects of a forked process's parent: closing them here could touch the parent's files."""
@@ -131,7 +130,7 @@ class TopicProducer:
 
     def close(self) -> None:
         """Disconnect from the cluster."""
-        close_producer(self._producer, CLOSE_SECONDS)
+        close_producer(self._producer)
 
 
 class TopicAnswer:
