@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-INSTALLER = ["--installer", "uv"] if find_spec("uv") else []  # pip takes three times as long
+INSTALLER = ["--installer", "uv"] if find_spec("uv") else []  # pip takes several times as long
 SBOM = ROOT / "deploy/sbom.cdx.json"
 
 

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ def says_done(turn: Turn, expected: Turn) -> bool:
 
 @pytest.mark.slow
 def test_lists_of_dicts_models_lines_and_frames_are_scored_alike(tmp_path: Path) -> None:
-    pandas = pytest.importorskip("pandas")
+    pandas = import_module("pandas")
     cases = [made("good"), made("bad", calls=False)]
     path = tmp_path / "cases.jsonl"
     path.write_text("".join(f"{json.dumps(one)}\n" for one in cases))
@@ -60,7 +61,7 @@ def test_lists_of_dicts_models_lines_and_frames_are_scored_alike(tmp_path: Path)
 
 
 def test_rows_of_a_frame_become_cases_by_their_columns() -> None:
-    polars = pytest.importorskip("polars")
+    polars = import_module("polars")
     frame = polars.DataFrame({"question": ["hi", "ho"], "reply": ["done", "what?"]})
 
     run = evaluate(frame, [says_done], columns={"input": "question", "output": "reply"})
@@ -195,7 +196,7 @@ def db(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_a_store_is_read_as_frames_also_while_another_process_holds_it(db: Path) -> None:
-    polars = pytest.importorskip("polars")
+    polars = import_module("polars")
     store = Store.open(db)
 
     def read() -> list[Any]:
