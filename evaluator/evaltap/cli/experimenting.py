@@ -28,11 +28,11 @@ from evaltap.experiments.partners import User
 from evaltap.experiments.plan import CaseSet
 from evaltap.experiments.process import AgentProcess
 from evaltap.experiments.running import Request, Start
+from evaltap.schemas.data import Json
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.canonical import loads
 from evaltap.schemas.files.validation import parse
 from evaltap.schemas.formats.metric import OtherJudge
-from evaltap.schemas.formats.model import Json
 from evaltap.schemas.known import check_known
 
 

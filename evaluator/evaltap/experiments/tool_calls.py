@@ -8,7 +8,7 @@ from evaltap.experiments.agents.base import Abilities
 from evaltap.experiments.mocks.policy import Match, MockPolicy, OnMiss
 from evaltap.experiments.mocks.recorded import names
 from evaltap.experiments.plan import CaseSet, RunCase
-from evaltap.schemas.formats.model import Json
+from evaltap.schemas.data import Json
 from evaltap.schemas.text import counted, did_you_mean
 
 Mode: TypeAlias = Literal["auto", "recorded", "declared", "off"]

@@ -5,7 +5,10 @@ from typing import Any, TypeAlias
 
 import orjson
 
-JsonObject: TypeAlias = dict[str, Any]  # Any: a JSON value, checked where it is used
+Json: TypeAlias = Any
+"""A decoded JSON value: None, bool, int, float, str, list or dict of the same, checked where it is used."""
+
+JsonObject: TypeAlias = dict[str, Json]
 """A decoded JSON object."""
 
 CaseData: TypeAlias = JsonObject

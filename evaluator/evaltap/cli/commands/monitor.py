@@ -33,8 +33,8 @@ from evaltap.evaluator.monitoring.rules import (
 from evaltap.evaluator.pipeline.batch.pricing import Price, price_lines, price_rules
 from evaltap.evaluator.reports.console import console
 from evaltap.evaluator.reports.safe_text import visible
+from evaltap.schemas.data import Json
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.formats.model import Json
 from evaltap.schemas.text import counted, did_you_mean, utc_text
 
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Final, NamedTuple, TypeAlias
 
 from evaltap.evaluator.cases.outline import LazyCase
-from evaltap.schemas.formats.model import Json
+from evaltap.schemas.data import Json
 from evaltap.schemas.wire.record import recording_name
 
 

@@ -7,7 +7,7 @@ from typing import Final
 import orjson
 
 from evaltap.evaluator.cases.json_text import parse
-from evaltap.schemas.formats.model import Json
+from evaltap.schemas.data import Json
 
 _KEY: Final = re.compile(r"[^.\[\]]+")
 

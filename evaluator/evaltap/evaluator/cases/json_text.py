@@ -5,7 +5,7 @@ from decimal import Decimal, InvalidOperation
 
 import orjson
 
-from evaltap.schemas.formats.model import Json
+from evaltap.schemas.data import Json
 
 _DIGITS_OF_64_BITS = 20
 _DIGITS_AT_MOST = 4300  # CPython's own limit for reading an integer

@@ -16,9 +16,9 @@ from msgspec import Struct, structs
 
 from evaltap.evaluator.cases.outline import LazyCase
 from evaltap.evaluator.cases.turn import Turn
+from evaltap.schemas.data import Json
 from evaltap.schemas.formats.case import Rubric
 from evaltap.schemas.formats.metric import EvalMetric
-from evaltap.schemas.formats.model import Json
 from evaltap.schemas.text import counted
 
 TurnData = Mapping[str, Json] | None

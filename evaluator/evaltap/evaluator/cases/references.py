@@ -9,10 +9,10 @@ from typing import Literal, Self, TypeAlias
 
 import orjson
 
+from evaltap.schemas.data import Json
 from evaltap.schemas.errors import FormatError
 from evaltap.schemas.files.documents import iter_cases
 from evaltap.schemas.formats.case import CaseData
-from evaltap.schemas.formats.model import Json
 
 Join: TypeAlias = Literal["eval_id", "user_text", "auto"]
 """How a case finds its reference: by eval id, by the user's message, or by either (`auto`)."""

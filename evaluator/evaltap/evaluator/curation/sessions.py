@@ -15,8 +15,8 @@ from evaltap.evaluator.curation.recipe import Unit
 from evaltap.evaluator.ingest.landing.cases import DocumentReader, LandedTurns
 from evaltap.evaluator.store.database import STORE, sql
 from evaltap.evaluator.store.queries import StoreReader
+from evaltap.schemas.data import Json
 from evaltap.schemas.formats.case import CaseData
-from evaltap.schemas.formats.model import Json
 
 
 @dataclass(frozen=True, slots=True)

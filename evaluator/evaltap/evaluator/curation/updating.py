@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Final
 
 from evaltap.evaluator.cases.evalsets.content import content_hash
+from evaltap.schemas.data import Json
 from evaltap.schemas.files.documents import eval_set_name, read_metrics, write_document
 from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.formats.metric import EvalMetric
-from evaltap.schemas.formats.model import Json
 
 _OF_PEOPLE: Final = ("conversation", "rubrics", "contextMessages", "conversationScenario")
 """The fields of a case that reviewers edit."""

@@ -15,7 +15,7 @@ from evaltap.evaluator.analysis.estimates.turns import COMMON
 from evaltap.evaluator.monitoring.model import Event, event_of
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.queries import StoreReader
-from evaltap.schemas.formats.model import Json
+from evaltap.schemas.data import Json
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Final, Literal, NamedTuple
 
 from evaltap.evaluator.analysis.estimates.turns import MEDIAN
 from evaltap.evaluator.monitoring.measures import shown
-from evaltap.schemas.formats.model import Json
+from evaltap.schemas.data import Json
 from evaltap.schemas.text import counted, utc_text
 
 _TIMES: Final = ("at", "since", "silenced_until")

@@ -16,7 +16,7 @@ from evaltap.evaluator.page.security.access import Person
 from evaltap.evaluator.store.damage import translated
 from evaltap.evaluator.store.database import utc_now
 from evaltap.evaluator.store.queries import Parameters, Rows, StoreReader, StoreWriter
-from evaltap.schemas.formats.model import Json
+from evaltap.schemas.data import Json
 
 
 class CursorWriter(StoreWriter):

@@ -8,11 +8,11 @@ from evaltap.evaluator.cases.turn import Case, Turn
 from evaltap.evaluator.scoring.contract.context import MetricScore, Services, Status, TurnScore
 from evaltap.evaluator.scoring.contract.evaluator import Registry
 from evaltap.evaluator.scoring.scorer import CaseScore, CaseScorer, MetricOutcome, OnUnknownMetric
+from evaltap.schemas.data import Json
 from evaltap.schemas.files.documents import case_data, metrics_of
 from evaltap.schemas.files.run_error import with_run_error
 from evaltap.schemas.formats.case import EvalCase, Invocation
 from evaltap.schemas.formats.metric import Criterion, EvalMetric, without_key
-from evaltap.schemas.formats.model import Json
 from evaltap.schemas.formats.result import (
     EvalCaseResult,
     EvalMetricResult,

@@ -8,9 +8,9 @@ from evaltap.evaluator.scoring.contract.context import Services
 from evaltap.evaluator.scoring.contract.evaluator import Evaluator, Registry
 from evaltap.evaluator.scoring.evaluators.function import Func, TurnFunction
 from evaltap.evaluator.scoring.scorer import CaseScorer
+from evaltap.schemas.data import Json
 from evaltap.schemas.files.documents import metrics_of, read_metrics
 from evaltap.schemas.formats.metric import EvalMetric
-from evaltap.schemas.formats.model import Json
 
 Metric: TypeAlias = EvalMetric | Mapping[str, Json] | str | Evaluator | TurnFunction
 Metrics: TypeAlias = str | Path | Sequence[Metric]

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from evaltap.experiments.mocks.recorded import RecordedCall, Recording
-from evaltap.schemas.formats.model import Json
+from evaltap.schemas.data import Json
 
 _TYPES: Final[Mapping[type, str]] = {
     bool: "boolean",

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from evaltap.evaluator.scoring.criteria.content.json_value import compile_json
+from evaltap.schemas.data import Json
 from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.formats.metric import JsonCriterion
-from evaltap.schemas.formats.model import Json
 
 Side: TypeAlias = Literal["actual", "expected"]
 """Whose tools are mocked: those of the agent under test, or of the agent that gives the reference."""

@@ -9,7 +9,7 @@ from typing import Any
 from evaltap.evaluator.scoring.contract.judge import JudgeRequest
 from evaltap.evaluator.scoring.judges.provider import judge_from
 from evaltap.experiments.mocks.recorded import Recording
-from evaltap.schemas.formats.model import Json
+from evaltap.schemas.data import Json
 
 Inventor = Callable[[str, Json, str], Json]
 """Returns a result, given a tool's name, its arguments and the instruction of a declared mock, if any."""

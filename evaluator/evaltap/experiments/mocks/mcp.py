@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from evaltap.recorder.answering import RUN, RecordedError, ToolMiss
-from evaltap.schemas.formats.model import Json
+from evaltap.schemas.data import Json
 
 Answer = Callable[[str, Json], Json]
 """Returns a recorded result; raises RecordedError or ToolMiss."""

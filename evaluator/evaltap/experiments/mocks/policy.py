@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from evaltap.schemas.formats.model import Json
+from evaltap.schemas.data import Json
 
 Match: TypeAlias = Literal["args", "fifo", "order"]
 """args: a call with equal arguments; fifo: the next call of the tool; order: the next call of the turn."""

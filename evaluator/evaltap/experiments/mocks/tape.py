@@ -16,9 +16,9 @@ from evaltap.experiments.mocks.invent import Inventor
 from evaltap.experiments.mocks.policy import MockPolicy
 from evaltap.experiments.mocks.recorded import RecordedCall, Recording, arguments_of, failure_of
 from evaltap.recorder.answering import RUN, ToolMiss
+from evaltap.schemas.data import Json
 from evaltap.schemas.errors import EvaltapError
 from evaltap.schemas.formats.metric import JsonCriterion
-from evaltap.schemas.formats.model import Json
 
 _COMPARED: Final = 1_000
 """Characters."""

@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 from evaltap.experiments.mocks.declared import DeclaredMock, Side, declared_mocks
 from evaltap.experiments.mocks.recorded import arguments_of, json_or_text
 from evaltap.recorder.answering import RUN, ToolMiss
+from evaltap.schemas.data import Json
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.formats.model import Json
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from evaltap.evaluator.analysis.forecast.model import Forecast, Verdict
 from evaltap.evaluator.analysis.stats.rate import Rate
-from evaltap.schemas.formats.model import Json
+from evaltap.schemas.data import Json
 
 EXIT_CODES: Final[Mapping[Verdict, int]] = {"not_worse": 0, "worse": 1, "not_enough": 3}
 _RANK: Final[Sequence[Verdict]] = ("worse", "not_enough", "not_worse")

@@ -16,10 +16,10 @@ from evaltap.experiments.service.conversation import captured
 from evaltap.experiments.service.kept_session import KeptSession
 from evaltap.experiments.service.remote import BASE
 from evaltap.experiments.service.runners import AgentCall, Runner
-from evaltap.schemas.data import JsonObject, json_bytes
+from evaltap.schemas.data import Json, JsonObject, json_bytes
 from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.formats.message import Message
-from evaltap.schemas.formats.model import FreeObject, Json, WireModel
+from evaltap.schemas.formats.model import FreeObject, WireModel
 
 IDLE_SECONDS: Final = 3_600.0
 MOST_SESSIONS: Final = 256

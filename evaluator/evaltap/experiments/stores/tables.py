@@ -14,13 +14,13 @@ from evaltap.experiments.stores.errors import ExistsError, NotFoundError, requir
 from evaltap.experiments.stores.eval_sets import case_of, check_unchanged, stamped
 from evaltap.experiments.stores.metrics import metric_of
 from evaltap.experiments.stores.results import to_store
-from evaltap.schemas.data import json_bytes
+from evaltap.schemas.data import Json, json_bytes
 from evaltap.schemas.errors import ConfigurationError, InputError
 from evaltap.schemas.files.canonical import loads
 from evaltap.schemas.files.validation import Model, parse
 from evaltap.schemas.formats.case import EvalCase, EvalSet
 from evaltap.schemas.formats.metric import EvalMetric
-from evaltap.schemas.formats.model import Json, WireModel
+from evaltap.schemas.formats.model import WireModel
 from evaltap.schemas.formats.result import EvalSetResult
 
 _LOG = logging.getLogger("evaltap.stores")

@@ -7,11 +7,10 @@ counterpart here (`final_session_state`, `app_details`, durations, …) are pres
 
 from collections.abc import Mapping
 
-from evaltap.schemas.data import JsonObject
+from evaltap.schemas.data import Json, JsonObject
 from evaltap.schemas.errors import FormatError
 from evaltap.schemas.formats.case import EvalCase, EvalSet, Invocation, SessionInput, Tool
 from evaltap.schemas.formats.message import Message
-from evaltap.schemas.formats.model import Json
 
 _SET_KEYS = {"eval_set_id", "name", "description", "eval_cases", "creation_timestamp"}
 

@@ -18,9 +18,9 @@ from typing import Any
 
 import orjson
 
+from evaltap.schemas.data import Json
 from evaltap.schemas.errors import FormatError
 from evaltap.schemas.files.magic_numbers import HEAD_BYTES, binary_kind
-from evaltap.schemas.formats.model import Json
 
 _ESCAPES = str.maketrans(
     {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias, cast, get_args
 
 from pydantic_core import PydanticSerializationError
 
-from evaltap.schemas.data import CaseData
+from evaltap.schemas.data import CaseData, Json
 from evaltap.schemas.errors import FormatError, InputError
 from evaltap.schemas.files import adk, adk_older, canonical
 from evaltap.schemas.files.devices import refuse_device
@@ -26,7 +26,7 @@ from evaltap.schemas.files.validation import describe, parse
 from evaltap.schemas.formats.case import EvalCase, EvalSet
 from evaltap.schemas.formats.gate import GateFile
 from evaltap.schemas.formats.metric import EvalMetric
-from evaltap.schemas.formats.model import Json, WireModel
+from evaltap.schemas.formats.model import WireModel
 from evaltap.schemas.formats.result import EvalSetResult
 from evaltap.schemas.text import cut_text
 

@@ -11,8 +11,9 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import AfterValidator
 
 from evaltap.schemas.data import CaseData as CaseData
+from evaltap.schemas.data import Json
 from evaltap.schemas.formats.message import Message
-from evaltap.schemas.formats.model import AnyValue, FreeObject, Json, Keep, Map, WireModel
+from evaltap.schemas.formats.model import AnyValue, FreeObject, Keep, Map, WireModel
 
 CaptureState: TypeAlias = Literal["missing", "truncated", "redacted", "synthesized", "ambiguous"]
 """Why a field was not recorded unchanged.

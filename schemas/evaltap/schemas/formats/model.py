@@ -27,6 +27,8 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
+from evaltap.schemas.data import Json
+
 
 class _Rule:
     """A marker in a field's annotation; compared by identity."""
@@ -43,9 +45,6 @@ Always: Final = _Rule("Always")
 
 Free: Final = _Rule("Free")
 Map: Final = _Rule("Map")
-
-Json: TypeAlias = Any
-"""A decoded JSON value: None, bool, int, float, str, list or dict of the same."""
 
 AnyValue: TypeAlias = Annotated[Json, Keep, Free]
 """A field of any JSON type, omitted only when it is null."""

@@ -6,9 +6,8 @@ from typing import Final, Protocol
 from evaltap.schemas.chat.evidence import Evidence
 from evaltap.schemas.chat.messages import Answer, Message, Text, with_answers_apart
 from evaltap.schemas.chat.shapes import MARKS, REASONING, read_message, read_part, steps
-from evaltap.schemas.data import json_bytes
+from evaltap.schemas.data import Json, json_bytes
 from evaltap.schemas.errors import FormatError
-from evaltap.schemas.formats.model import Json
 from evaltap.schemas.text import begins_as_error
 
 Fields = dict[str, Json]

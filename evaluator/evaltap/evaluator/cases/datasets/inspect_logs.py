@@ -6,7 +6,7 @@ Source: the JSON logs of inspect-ai 0.3.285. Tool calls name a `function`; resul
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from evaltap.schemas.formats.model import Json
+from evaltap.schemas.data import Json
 
 Row = Mapping[str, Json]
 

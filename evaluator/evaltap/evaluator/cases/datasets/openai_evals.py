@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Final, TypeGuard
 
 from evaltap.evaluator.cases.datasets.columns import FIELDS
+from evaltap.schemas.data import Json
 from evaltap.schemas.errors import FormatError
 from evaltap.schemas.files import canonical
 from evaltap.schemas.files.documents import read_bytes
 from evaltap.schemas.files.validation import describe, parse
 from evaltap.schemas.formats.metric import EvalMetric
-from evaltap.schemas.formats.model import Json
 
 _VARIABLE: Final = re.compile(r"\{\{\s*([\w.]+)\s*\}\}")
 _OUTPUT: Final = frozenset({"sample.output_text", "item.output_text"})

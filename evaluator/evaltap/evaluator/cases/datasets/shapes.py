@@ -13,7 +13,7 @@ import orjson
 from evaltap.evaluator.cases.datasets.conversations import text_of
 from evaltap.evaluator.cases.datasets.inspect_logs import inspect_sample
 from evaltap.schemas.chat.shapes import read_part
-from evaltap.schemas.formats.model import Json
+from evaltap.schemas.data import Json
 
 Row = Mapping[str, Json]
 

@@ -15,13 +15,13 @@ from typing import Any, Final
 
 from evaltap.evaluator.cases.datasets.inspect_logs import is_inspect_log, samples_of
 from evaltap.evaluator.cases.datasets.shapes import is_dialogue, is_trajectory
+from evaltap.schemas.data import Json
 from evaltap.schemas.errors import ConfigurationError, FormatError, InputError
 from evaltap.schemas.files import canonical
 from evaltap.schemas.files.devices import regular_files
 from evaltap.schemas.files.documents import iter_case_lines, read_bytes
 from evaltap.schemas.files.missing import no_such_file
 from evaltap.schemas.files.validation import describe
-from evaltap.schemas.formats.model import Json
 
 Row = tuple[str, dict[str, Json]]
 """The position of a row in its file (`line 3`, `row 3 of train`), and its columns."""

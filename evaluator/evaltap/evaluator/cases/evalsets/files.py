@@ -7,6 +7,7 @@ from pathlib import Path
 
 import orjson
 
+from evaltap.schemas.data import Json
 from evaltap.schemas.errors import FormatError
 from evaltap.schemas.files import canonical
 from evaltap.schemas.files.documents import (
@@ -18,7 +19,6 @@ from evaltap.schemas.files.documents import (
 )
 from evaltap.schemas.files.validation import describe, parse
 from evaltap.schemas.formats.case import CaseData, EvalSet
-from evaltap.schemas.formats.model import Json
 
 
 @dataclass(frozen=True, slots=True)

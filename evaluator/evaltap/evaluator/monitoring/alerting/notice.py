@@ -16,7 +16,7 @@ from evaltap.evaluator.monitoring.history import Alert
 from evaltap.evaluator.monitoring.model import explanation, joined_text, summary
 from evaltap.evaluator.monitoring.rules import SEVERITIES
 from evaltap.evaluator.store.queries import StoreReader
-from evaltap.schemas.formats.model import Json
+from evaltap.schemas.data import Json
 from evaltap.schemas.formats.monitor import MonitorFile, Watch
 from evaltap.schemas.text import utc_text
 

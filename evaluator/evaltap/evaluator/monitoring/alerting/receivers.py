@@ -36,8 +36,8 @@ from evaltap.evaluator.scoring.judges.http import (
     NotSentError,
     ResponseTooLargeError,
 )
+from evaltap.schemas.data import Json
 from evaltap.schemas.errors import ConfigurationError, InputError
-from evaltap.schemas.formats.model import Json
 from evaltap.schemas.formats.monitor import AlertReceiver
 
 SECONDS: Final = 10.0

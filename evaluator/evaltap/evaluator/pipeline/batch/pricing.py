@@ -7,7 +7,7 @@ from typing import Final
 
 from evaltap.evaluator.pipeline.batch.sampling import facts_query
 from evaltap.evaluator.store.queries import StoreReader
-from evaltap.schemas.formats.model import Json
+from evaltap.schemas.data import Json
 from evaltap.schemas.formats.monitor import MonitorFile, ScoreRule
 
 DAYS: Final = 7

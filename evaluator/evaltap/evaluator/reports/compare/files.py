@@ -25,12 +25,12 @@ from evaltap.evaluator.reports.compare.sides import (
     contents_of,
     metrics_of,
 )
+from evaltap.schemas.data import Json
 from evaltap.schemas.errors import FormatError
 from evaltap.schemas.files import canonical
 from evaltap.schemas.files.documents import iter_case_lines, write_bytes
 from evaltap.schemas.files.validation import parse
 from evaltap.schemas.formats.baseline import BaselineCase, BaselineFile, BaselineMetric
-from evaltap.schemas.formats.model import Json
 
 FORMAT: Final = "evaltap.baseline/1"
 _TRIAL: Final = "baseline"

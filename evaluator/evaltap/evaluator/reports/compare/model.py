@@ -8,7 +8,7 @@ from typing import Final, Literal
 from evaltap.evaluator.analysis.stats.exchange import Trials
 from evaltap.evaluator.analysis.stats.rate import Interval, Rate
 from evaltap.evaluator.cases.identity import CaseKey
-from evaltap.schemas.formats.model import Json
+from evaltap.schemas.data import Json
 
 Verdict = Literal["regression", "below_minimum", "inconclusive", "improvement", "pass"]
 EXIT_CODES: Final[dict[Verdict, int]] = {

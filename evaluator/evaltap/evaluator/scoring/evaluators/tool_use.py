@@ -13,9 +13,9 @@ from evaltap.evaluator.scoring.contract.turn_evaluator import Finding, TurnEvalu
 from evaltap.evaluator.scoring.contract.validation import require
 from evaltap.evaluator.scoring.criteria.calls.attempts import calls_of, check_attempts, select
 from evaltap.evaluator.scoring.criteria.calls.similarity import Similarity
+from evaltap.schemas.data import Json
 from evaltap.schemas.formats.criteria import ToolUse, ValueCriterion
 from evaltap.schemas.formats.metric import EvalMetric
-from evaltap.schemas.formats.model import Json
 from evaltap.schemas.text import counted
 
 

@@ -15,10 +15,10 @@ from evaltap.evaluator.scoring.evaluators.judged.delimiters import delimited, fr
 from evaltap.evaluator.scoring.evaluators.judged.evaluator import Judged, Question, TurnView
 from evaltap.evaluator.scoring.evaluators.judged.graded import graded_sections
 from evaltap.evaluator.scoring.evaluators.judged.rubric_prompt import closed_object
+from evaltap.schemas.data import Json
 from evaltap.schemas.formats.criteria import GradedCriterion, GradingCriterion
 from evaltap.schemas.formats.gate import GateDimension
 from evaltap.schemas.formats.metric import Criterion, EvalMetric, JudgeModel, LlmJudgeCriterion
-from evaltap.schemas.formats.model import Json
 
 NAME: Final = "gate_judge"
 METRIC: Final = "gate judge"

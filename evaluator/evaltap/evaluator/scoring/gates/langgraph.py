@@ -9,9 +9,9 @@ from typing import Any, Final, Literal, Protocol, TypedDict
 
 from evaltap.evaluator.scoring.gates.gate import Gate
 from evaltap.evaluator.scoring.gates.revision import Agent, Record, begin, judged
+from evaltap.schemas.data import Json
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.formats.case import EvalCase
-from evaltap.schemas.formats.model import Json
 
 ANSWER: Final = "answer"
 GATE: Final = "gate"

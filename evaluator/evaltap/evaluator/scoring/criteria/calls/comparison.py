@@ -6,8 +6,8 @@ from typing import Final
 from evaltap.evaluator.scoring.contract.errors import MetricError
 from evaltap.evaluator.scoring.contract.validation import reject_unknown
 from evaltap.evaluator.scoring.criteria.content.text import search
+from evaltap.schemas.data import Json
 from evaltap.schemas.formats.criteria import PathRule, ValueCriterion
-from evaltap.schemas.formats.model import Json
 from evaltap.schemas.text import did_you_mean_one_of
 
 MODES: Final = ("exact", "ignore", "subset", "superset")

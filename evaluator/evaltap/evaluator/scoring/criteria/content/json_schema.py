@@ -15,7 +15,7 @@ from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]  
 from referencing.exceptions import Unresolvable
 
 from evaltap.evaluator.scoring.criteria.content.text import compile_pattern, encodable
-from evaltap.schemas.formats.model import Json
+from evaltap.schemas.data import Json
 
 
 def compile_schema(schema: Json) -> Callable[[Json], str | None]:

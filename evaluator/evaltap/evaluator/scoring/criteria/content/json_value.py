@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from evaltap.evaluator.cases.json_text import parse
 from evaltap.evaluator.cases.text import quoted
 from evaltap.evaluator.scoring.contract.comparisons import Names, named
+from evaltap.schemas.data import Json
 from evaltap.schemas.formats.metric import JsonCriterion
-from evaltap.schemas.formats.model import Json
 
 DEFAULT_TOLERANCE = 1e-6
 _NUMBERS = (int, float)

@@ -9,8 +9,8 @@ from math import isfinite
 from typing import Final
 
 from evaltap.evaluator.scoring.contract.errors import MetricError
+from evaltap.schemas.data import Json
 from evaltap.schemas.formats.criteria import GradedCriterion
-from evaltap.schemas.formats.model import Json
 from evaltap.schemas.text import did_you_mean_one_of
 
 Answer = float | bool | str

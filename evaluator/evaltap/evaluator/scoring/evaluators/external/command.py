@@ -22,8 +22,8 @@ from evaltap.evaluator.scoring.evaluators.external.subprocess_runner import (
     Limits,
     run_command,
 )
+from evaltap.schemas.data import Json
 from evaltap.schemas.formats.metric import EvalMetric
-from evaltap.schemas.formats.model import Json
 from evaltap.schemas.text import did_you_mean_one_of
 
 DEFAULT_SECONDS: Final = 30.0

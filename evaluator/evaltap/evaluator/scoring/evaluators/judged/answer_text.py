@@ -12,7 +12,7 @@ from typing import Final
 from evaltap.evaluator.cases.json_text import parse
 from evaltap.evaluator.cases.text import quoted
 from evaltap.evaluator.scoring.contract.judge import JudgeInvalid
-from evaltap.schemas.formats.model import Json
+from evaltap.schemas.data import Json
 
 _FENCE: Final = re.compile(r"\s*(```+|~~~+)")
 _JSON_FENCE: Final = re.compile(r"\s*(?:```+|~~~+)\s*(?:json)?\s*$", re.IGNORECASE)

@@ -13,7 +13,7 @@ from evaltap.evaluator.scoring.contract.context import RubricVerdict
 from evaltap.evaluator.scoring.contract.judge import JudgeInvalid
 from evaltap.evaluator.scoring.evaluators.judged.answer_text import AGAINST, answer_json, own_lines
 from evaltap.evaluator.scoring.evaluators.judged.rubric_answer import mean_score, read_rubric_answer
-from evaltap.schemas.formats.model import Json
+from evaltap.schemas.data import Json
 
 
 class Verdict(NamedTuple):

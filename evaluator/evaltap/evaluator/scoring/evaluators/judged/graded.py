@@ -29,9 +29,9 @@ from evaltap.evaluator.scoring.evaluators.judged.rubric_prompt import (
     stated_answer,
     stated_message,
 )
+from evaltap.schemas.data import Json
 from evaltap.schemas.formats.criteria import GradingCriterion
 from evaltap.schemas.formats.metric import EvalMetric
-from evaltap.schemas.formats.model import Json
 
 PROMPT_VERSION: Final = "1"
 """Increment it with every change of the words below, so that old verdicts are no longer compared."""

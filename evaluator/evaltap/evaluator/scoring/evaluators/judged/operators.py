@@ -21,7 +21,7 @@ from evaltap.evaluator.scoring.evaluators.judged.answers import (
 )
 from evaltap.evaluator.scoring.evaluators.judged.panel import SampleAggregator
 from evaltap.evaluator.scoring.evaluators.judged.rubric_prompt import answer_schema, closed_object
-from evaltap.schemas.formats.model import Json
+from evaltap.schemas.data import Json
 
 TurnAggregator = Callable[[tuple[TurnScore, ...], float], MetricScore]
 """Returns the score of the case from its turns, given the threshold."""

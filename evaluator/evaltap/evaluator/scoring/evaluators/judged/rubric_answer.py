@@ -16,7 +16,7 @@ from evaltap.evaluator.scoring.evaluators.judged.answer_text import (
     own_lines,
     strip_fence,
 )
-from evaltap.schemas.formats.model import Json
+from evaltap.schemas.data import Json
 
 _BLOCK_FIELD: Final = re.compile(r"^\s*(ID|Rubric|Evidence|Reason|Verdict)\s*:\s?(.*)$")
 _VERDICTS: Final = {"yes": 1.0, "no": 0.0}

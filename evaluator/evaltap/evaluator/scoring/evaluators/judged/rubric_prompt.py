@@ -9,9 +9,9 @@ from typing import Final, NamedTuple
 
 from evaltap.evaluator.scoring.contract.judge import JudgeRequest
 from evaltap.evaluator.scoring.evaluators.judged.delimiters import delimited, fresh_nonce
+from evaltap.schemas.data import Json
 from evaltap.schemas.formats.case import Rubric
 from evaltap.schemas.formats.metric import GenerationConfig
-from evaltap.schemas.formats.model import Json
 
 VERSION: Final = "1"
 """Increment it with every change of the words below, so that old verdicts are no longer compared."""
