@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaltap.evaluator.cases.identity import case_identity
+from evaltap.evaluator.cases.origin import case_identity
 from evaltap.evaluator.cases.outline import lazy_case
 from evaltap.evaluator.scoring.batch import add_rows
 from evaltap.evaluator.scoring.results.rows import ScoreRows

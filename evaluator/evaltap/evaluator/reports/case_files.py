@@ -5,7 +5,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from evaltap.evaluator.cases.identity import CaseKey, case_identity, is_sampled
+from evaltap.evaluator.cases.identity import CaseKey
+from evaltap.evaluator.cases.origin import case_identity, is_sampled
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.reports.scope import ReportedScores
 from evaltap.evaluator.reports.usage import TurnUse, turn_uses

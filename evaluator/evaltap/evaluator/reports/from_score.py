@@ -1,6 +1,6 @@
 """A case report directly from a score, without a store, for callers that score and show a single case."""
 
-from evaltap.evaluator.cases.identity import case_identity
+from evaltap.evaluator.cases.origin import case_identity
 from evaltap.evaluator.cases.text import cut
 from evaltap.evaluator.reports.evidence import Comparison, evidence_of
 from evaltap.evaluator.reports.model import (

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from rich.table import Table
 from rich.text import Text
 
-from evaltap.evaluator.cases.identity import case_identity
+from evaltap.evaluator.cases.origin import case_identity
 from evaltap.evaluator.reports.compare.gating import GatedCase, pass_rate
 from evaltap.evaluator.reports.compare.model import Comparison, comparison_data
 from evaltap.evaluator.reports.console import console, plain_table, shorten

@@ -8,7 +8,8 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final, TypeAlias
 
-from evaltap.evaluator.cases.identity import CaseIdentity, NamedCase, is_sampled, traffic_weight
+from evaltap.evaluator.cases.identity import CaseIdentity
+from evaltap.evaluator.cases.origin import NamedCase, is_sampled, traffic_weight
 from evaltap.evaluator.scoring.contract.context import Status
 from evaltap.evaluator.scoring.results.rows import (
     CuratedCaseRow,

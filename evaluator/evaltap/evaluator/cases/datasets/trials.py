@@ -15,7 +15,8 @@ import msgspec
 
 from evaltap.evaluator.cases.datasets.cases import CaseFiles
 from evaltap.evaluator.cases.datasets.copies import changed_copies
-from evaltap.evaluator.cases.identity import CaseIdentity, CaseKey, case_identity
+from evaltap.evaluator.cases.identity import CaseIdentity, CaseKey
+from evaltap.evaluator.cases.origin import case_identity
 from evaltap.schemas.errors import FormatError
 from evaltap.schemas.files.documents import (
     eval_set_name,

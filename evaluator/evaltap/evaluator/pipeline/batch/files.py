@@ -15,7 +15,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from evaltap.evaluator.cases.identity import BadLine, NamedCase, case_identity
+from evaltap.evaluator.cases.identity import BadLine
+from evaltap.evaluator.cases.origin import NamedCase, case_identity
 from evaltap.evaluator.cases.outline import lazy_case
 from evaltap.evaluator.cases.pairing import Placeholders
 from evaltap.evaluator.scoring.batch import Observer, score_batches, score_cases

@@ -18,7 +18,8 @@ import orjson
 
 from evaltap.evaluator.cases.datasets.columns import Columns, case_or_bad_line
 from evaltap.evaluator.cases.datasets.tables import row_group, row_group_starts
-from evaltap.evaluator.cases.identity import BadLine, NamedCase, case_identity
+from evaltap.evaluator.cases.identity import BadLine
+from evaltap.evaluator.cases.origin import NamedCase, case_identity
 from evaltap.evaluator.pipeline.batch.crash_guard import PartJournal
 from evaltap.evaluator.pipeline.batch.files import Part, part_cases, parts
 from evaltap.evaluator.pipeline.batch.ray_cluster import RayCluster, readable

@@ -9,7 +9,8 @@ from typing import NamedTuple
 from evaltap.evaluator.analysis.stats.difference import mean_rate
 from evaltap.evaluator.analysis.stats.exchange import Trials
 from evaltap.evaluator.analysis.stats.rate import Rate
-from evaltap.evaluator.cases.identity import CaseKey, case_identity
+from evaltap.evaluator.cases.identity import CaseKey
+from evaltap.evaluator.cases.origin import case_identity
 from evaltap.evaluator.reports.compare.sides import (
     Recording,
     ScoreRow,

@@ -10,7 +10,8 @@ from typing import Any
 
 import orjson
 
-from evaltap.evaluator.cases.identity import CaseKey, case_identity
+from evaltap.evaluator.cases.identity import CaseKey
+from evaltap.evaluator.cases.origin import case_identity
 from evaltap.evaluator.cases.turn import Case
 from evaltap.evaluator.reports.compare.comparison import compare
 from evaltap.evaluator.reports.compare.files import (

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import count
 
-from evaltap.evaluator.cases.identity import CaseIdentity, CaseKey, case_identity
+from evaltap.evaluator.cases.identity import CaseIdentity, CaseKey
+from evaltap.evaluator.cases.origin import case_identity
 from evaltap.evaluator.scoring.batch import BATCH_SECONDS
 from evaltap.evaluator.scoring.contract.context import Status, TurnScore
 from evaltap.evaluator.scoring.gates.gate import Attempt, DimensionResult, Gate
