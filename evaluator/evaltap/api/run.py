@@ -24,9 +24,10 @@ from evaltap.evaluator.reports.compare.files import write_baseline
 from evaltap.evaluator.reports.compare.model import Comparison, Rules, comparison_data
 from evaltap.evaluator.reports.compare.reading import read_side, side_of
 from evaltap.evaluator.reports.compare.sides import Side, TrialCases
-from evaltap.evaluator.reports.console import print_summary, visible_console
+from evaltap.evaluator.reports.console import visible_console
 from evaltap.evaluator.reports.reader import read_differences
 from evaltap.evaluator.reports.summary import Difference, Summary, exit_code, summarise
+from evaltap.evaluator.reports.terminal import print_summary
 from evaltap.evaluator.scoring.contract.context import Services
 from evaltap.evaluator.scoring.given import Metrics, scorer_of
 from evaltap.evaluator.scoring.scorer import CaseScorer

@@ -62,7 +62,9 @@ class Verdict:
 
     def print(self, store: Path | None) -> None:
         """Print the summary and the differences; hints name the store, if there is one."""
-        from evaltap.evaluator.reports.console import console, print_summary  # rich: not for --json
+        # rich: not for --json
+        from evaltap.evaluator.reports.console import console
+        from evaltap.evaluator.reports.terminal import print_summary
 
         hinted = None if store is None else named_in_hints(store)
         print_summary(self.summary, console(), self.differences, store=hinted)

@@ -21,10 +21,11 @@ from evaltap.evaluator.ingest.landing.cases import landed_cases
 from evaltap.evaluator.ingest.sources.local_log import LocalLogSource
 from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
 from evaltap.evaluator.pipeline.live.consumer import Consumer
-from evaltap.evaluator.reports.console import console, print_summary
+from evaltap.evaluator.reports.console import console
 from evaltap.evaluator.reports.formats import write_report
 from evaltap.evaluator.reports.reader import read_report
 from evaltap.evaluator.reports.summary import Summary, summarise
+from evaltap.evaluator.reports.terminal import print_summary
 from evaltap.evaluator.scoring.contract.context import Services
 from evaltap.evaluator.scoring.contract.judge import ScriptedJudge
 from evaltap.evaluator.scoring.results.runs import end_run

@@ -19,7 +19,7 @@ from evaltap.evaluator.reports.compare.formats import cleaned
 from evaltap.evaluator.reports.compare.html import comparison_section
 from evaltap.evaluator.reports.compare.model import Rules
 from evaltap.evaluator.reports.compare.reading import compare_sides
-from evaltap.evaluator.reports.console import console, print_summary
+from evaltap.evaluator.reports.console import console
 from evaltap.evaluator.reports.formats import format_of, render
 from evaltap.evaluator.reports.html.report import html
 from evaltap.evaluator.reports.model import redacted
@@ -28,6 +28,7 @@ from evaltap.evaluator.reports.reader import read_report
 from evaltap.evaluator.reports.repeats import print_pass_k, read_pass_k
 from evaltap.evaluator.reports.scope import check_run
 from evaltap.evaluator.reports.summary import summarise
+from evaltap.evaluator.reports.terminal import print_summary
 from evaltap.evaluator.reports.text import TraceUrl
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError

@@ -8,10 +8,10 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from evaltap.evaluator.cases.text import one_line
-from evaltap.evaluator.reports.console import crashed_line
 from evaltap.evaluator.reports.model import CaseReport, Cell, ReasonGroup, Report, Usage
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.evaluator.reports.summary import MetricCounts, Summary, exit_code
+from evaltap.evaluator.reports.terminal import crashed_line
 from evaltap.evaluator.reports.text import difference_lines
 from evaltap.schemas.text import counted
 
