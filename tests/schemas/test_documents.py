@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evaltap.schemas.errors import FormatError, InputError
-from evaltap.schemas.files import documents
+from evaltap.schemas.files import content
 from evaltap.schemas.files.documents import (
     READERS,
     canonical_bytes,
@@ -276,7 +276,7 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
 
-    documents.write_bytes(pipe, b"{}")
+    content.write_bytes(pipe, b"{}")
 
     assert os.read(reader, 10) == b"{}"
     assert pipe.is_fifo()
@@ -287,7 +287,7 @@ def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     blocked = write(tmp_path / "file", "x")
 
     with pytest.raises(InputError, match="cannot be written"):
-        documents.write_bytes(blocked / "s.json", b"")
+        content.write_bytes(blocked / "s.json", b"")
 
 
 # -- the fast look ---------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ import sys
 
 from evaltap.cli.options.store import AttachOptions
 from evaltap.evaluator.store.shards import shards_sql
-from evaltap.schemas.files.documents import write_bytes
+from evaltap.schemas.files.content import write_bytes
 
 
 def run(options: AttachOptions) -> int:

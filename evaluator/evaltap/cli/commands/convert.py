@@ -9,12 +9,8 @@ from evaltap.evaluator.cases.datasets.cases import dataset_cases, write_case_lin
 from evaltap.evaluator.cases.datasets.columns import Columns, parse_columns
 from evaltap.evaluator.cases.datasets.openai_evals import EvalConfig, read_eval_config
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.files.documents import (
-    eval_set_name,
-    is_lines_name,
-    write_document,
-    write_eval_set,
-)
+from evaltap.schemas.files.content import eval_set_name, is_lines_name
+from evaltap.schemas.files.documents import write_document, write_eval_set
 from evaltap.schemas.text import counted
 
 

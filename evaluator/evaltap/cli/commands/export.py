@@ -22,7 +22,7 @@ from evaltap.evaluator.ingest.landing.cases import (
 from evaltap.evaluator.store.file_type import is_store
 from evaltap.schemas.data import Json
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.files.documents import eval_set_name, is_lines_name, write_bytes
+from evaltap.schemas.files.content import eval_set_name, is_lines_name, write_bytes
 from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.text import counted
 

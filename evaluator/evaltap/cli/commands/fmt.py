@@ -8,16 +8,13 @@ from evaltap.cli.options.set import FmtOptions
 from evaltap.evaluator.cases.datasets.exports.losses import losses
 from evaltap.schemas.errors import EvaltapError, FormatError, InputError
 from evaltap.schemas.files import adk, canonical
+from evaltap.schemas.files.content import LINES_ENDINGS, is_json_lines, read_bytes, write_bytes
 from evaltap.schemas.files.documents import (
-    LINES_ENDINGS,
     READERS,
     DocumentKind,
     canonical_bytes,
     document_kind,
-    is_json_lines,
     iter_cases,
-    read_bytes,
-    write_bytes,
 )
 from evaltap.schemas.formats.case import EvalSet
 

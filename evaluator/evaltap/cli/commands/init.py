@@ -17,7 +17,8 @@ from evaltap.evaluator.curation.starter_metrics import FEWEST, Observed, observe
 from evaltap.evaluator.ingest.landing.lander import Lander
 from evaltap.evaluator.monitoring.rules import read_rules
 from evaltap.schemas.errors import EvaltapError, InputError
-from evaltap.schemas.files.documents import read_metrics, write_bytes
+from evaltap.schemas.files.content import write_bytes
+from evaltap.schemas.files.documents import read_metrics
 from evaltap.schemas.files.settings import FILE_NAME
 from evaltap.schemas.log.location import FORM, OTLP, KafkaLocation, parse_log_location
 from evaltap.schemas.text import counted

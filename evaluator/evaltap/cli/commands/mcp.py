@@ -19,7 +19,7 @@ from evaltap.evaluator.reports.safe_text import visible
 from evaltap.evaluator.scoring.evaluators.judged.delimiters import delimited, fresh_nonce
 from evaltap.evaluator.store.remote.client import open_to_read
 from evaltap.schemas.errors import EvaltapError, InputError
-from evaltap.schemas.files.documents import check_set_name
+from evaltap.schemas.files.content import check_set_name
 from evaltap.schemas.known import check_known
 
 _INSTRUCTIONS: Final = (

@@ -4,7 +4,7 @@ from evaltap.cli.messages import print_json, say
 from evaltap.cli.options.set import MergeOptions
 from evaltap.evaluator.cases.evalsets.difference import merge
 from evaltap.evaluator.cases.evalsets.files import read_set, write_set
-from evaltap.schemas.files.documents import check_set_name, read_bytes
+from evaltap.schemas.files.content import check_set_name, read_bytes
 from evaltap.schemas.text import counted
 
 

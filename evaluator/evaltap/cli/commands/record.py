@@ -27,6 +27,7 @@ from evaltap.recorder.sources.otlp_files import (
 from evaltap.recorder.sources.replay import Replay
 from evaltap.schemas.data import CaseData, json_bytes
 from evaltap.schemas.errors import InputError
+from evaltap.schemas.files.content import check_set_name, eval_set_name
 from evaltap.schemas.text import counted
 
 
@@ -48,7 +49,7 @@ def record_otlp(options: OtlpOptions) -> int:
             "nothing to write to; give --out FILE or --log LOG, or --explain to only list the turns"
         )
     if options.out:
-        _check_name(options.out)
+        check_set_name(Path(options.out))
     report = ReadingReport()
     # An eval set is written as a whole, in order of time; a log as the files are read.
     read = read_cases if options.out else stream_cases
@@ -114,15 +115,9 @@ def _summarise(
     )
 
 
-def _check_name(out: str) -> None:
-    from evaltap.schemas.files.documents import check_set_name  # pydantic, which no log needs
-
-    check_set_name(Path(out))
-
-
 def _write(out: str, cases: Sequence[CaseData], *, redaction: bool) -> None:
     """Write the cases to an eval set, redacted as on a log; report how many were changed."""
-    from evaltap.schemas.files.documents import eval_set_name, write_eval_set  # see _check_name
+    from evaltap.schemas.files.documents import write_eval_set  # pydantic, which no log needs
 
     if redaction and RecorderConfig().redaction:
         redact = case_redactor()
@@ -156,7 +151,7 @@ def _report_refused(refused: Mapping[Path, int]) -> int:
 def record_claude_code(options: ClaudeCodeOptions) -> int:
     """Record the turns of transcripts; raise EvaltapError for files that are not transcripts."""
     if options.out:
-        _check_name(options.out)
+        check_set_name(Path(options.out))
     report = TranscriptReport()
     cases = list(read_transcripts(options.files, report=report))
     if options.out:
@@ -177,7 +172,7 @@ def record_claude_code(options: ClaudeCodeOptions) -> int:
 
 def record_cases(options: ReplayedOptions) -> int:
     """Replay eval cases to a log; raise EvaltapError for a case without recorded turns."""
-    from evaltap.schemas.files.documents import eval_set_name, iter_cases  # see _check_name
+    from evaltap.schemas.files.documents import iter_cases  # see _write
 
     with (
         progress("cases") as show,

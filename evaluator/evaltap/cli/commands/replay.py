@@ -19,7 +19,7 @@ from evaltap.experiments.replay.report import print_replay, replay_markdown
 from evaltap.experiments.running import Request
 from evaltap.experiments.tool_calls import Mode
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.files.documents import write_bytes
+from evaltap.schemas.files.content import write_bytes
 from evaltap.schemas.text import counted
 
 

@@ -32,7 +32,7 @@ from evaltap.evaluator.reports.terminal import print_summary
 from evaltap.evaluator.reports.text import TraceUrl
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.files.documents import write_bytes
+from evaltap.schemas.files.content import write_bytes
 
 
 def run(options: ReportOptions) -> int:

@@ -46,7 +46,7 @@ from evaltap.evaluator.curation.review.queue import (
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.files.documents import write_bytes
+from evaltap.schemas.files.content import write_bytes
 from evaltap.schemas.known import check_known
 from evaltap.schemas.text import counted, did_you_mean
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from evaltap.cli.messages import print_outcome
 from evaltap.cli.options.inspect import SkillInstallOptions
-from evaltap.schemas.files.documents import write_bytes
+from evaltap.schemas.files.content import write_bytes
 
 _FOLDERS: Final = {
     "claude": Path(".claude/skills"),

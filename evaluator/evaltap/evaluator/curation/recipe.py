@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, TypeAlias, cast, get_args
 from evaltap.schemas.data import Json
 from evaltap.schemas.errors import FormatError
 from evaltap.schemas.files import canonical
-from evaltap.schemas.files.documents import read_bytes
+from evaltap.schemas.files.content import read_bytes
 from evaltap.schemas.files.validation import describe
 from evaltap.schemas.known import check_known
 from evaltap.schemas.text import did_you_mean_one_of

@@ -7,7 +7,8 @@ from typing import Final
 
 from evaltap.evaluator.cases.evalsets.content import content_hash
 from evaltap.schemas.data import Json
-from evaltap.schemas.files.documents import eval_set_name, read_metrics, write_document
+from evaltap.schemas.files.content import eval_set_name
+from evaltap.schemas.files.documents import read_metrics, write_document
 from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.formats.metric import EvalMetric
 

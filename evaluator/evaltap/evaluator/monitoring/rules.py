@@ -18,7 +18,7 @@ from evaltap.evaluator.store.queries import StoreReader
 from evaltap.evaluator.store.times import stored_time
 from evaltap.schemas.errors import FormatError
 from evaltap.schemas.files import canonical
-from evaltap.schemas.files.documents import read_bytes
+from evaltap.schemas.files.content import read_bytes
 from evaltap.schemas.files.validation import parse
 from evaltap.schemas.formats.monitor import AlertReceiver, Condition, MonitorFile, ScoreRule, Watch
 from evaltap.schemas.known import check_known

@@ -12,13 +12,8 @@ from evaltap.evaluator.reports.scope import ReportedScores
 from evaltap.evaluator.reports.usage import TurnUse, turn_uses
 from evaltap.evaluator.store.database import sql
 from evaltap.schemas.errors import FormatError
-from evaltap.schemas.files.documents import (
-    eval_set_name,
-    is_json_lines,
-    iter_case_lines,
-    iter_cases,
-    read_case,
-)
+from evaltap.schemas.files.content import eval_set_name, is_json_lines, iter_case_lines
+from evaltap.schemas.files.documents import iter_cases, read_case
 from evaltap.schemas.formats.case import CaseData
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.files.documents import write_bytes
+from evaltap.schemas.files.content import write_bytes
 
 if TYPE_CHECKING:
     from evaltap.evaluator.reports.model import Report

@@ -20,13 +20,8 @@ from evaltap.experiments.stores.results import ResultStore, ResultStoring
 from evaltap.experiments.stores.tables import EvalSetTables, MetricTables, ResultTables, Tables
 from evaltap.schemas.errors import FormatError
 from evaltap.schemas.files import canonical
-from evaltap.schemas.files.documents import (
-    read_bytes,
-    read_eval_set,
-    read_metrics,
-    read_result,
-    write_document,
-)
+from evaltap.schemas.files.content import read_bytes
+from evaltap.schemas.files.documents import read_eval_set, read_metrics, read_result, write_document
 from evaltap.schemas.formats.case import EvalSet
 from evaltap.schemas.formats.metric import EvalMetric
 from evaltap.schemas.formats.result import EvalSetResult

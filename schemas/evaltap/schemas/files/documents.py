@@ -1,8 +1,6 @@
 """Reading and writing files: eval sets, metrics, results, JSON Lines of cases, ADK eval sets.
 
-Readers raise FormatError with the file, the place in it and the remedy. Writers create parent
-folders, write to a temporary file and rename it, so a reader never sees a partial file; new files
-have mode 0600.
+Readers raise FormatError with the file, the place in it and the remedy.
 """
 
 import json
@@ -15,13 +13,17 @@ from typing import Any, Literal, TypeAlias, cast, get_args
 from pydantic_core import PydanticSerializationError
 
 from evaltap.schemas.data import CaseData, Json
-from evaltap.schemas.errors import FormatError, InputError
+from evaltap.schemas.errors import FormatError
 from evaltap.schemas.files import adk, adk_older, canonical
-from evaltap.schemas.files.devices import refuse_device
+from evaltap.schemas.files.content import (
+    eval_set_name,
+    has_key,
+    is_json_lines,
+    iter_case_lines,
+    read_bytes,
+    write_bytes,
+)
 from evaltap.schemas.files.fast_check import is_case_data
-from evaltap.schemas.files.magic_numbers import is_sqlite, log_instead
-from evaltap.schemas.files.missing import no_such_file
-from evaltap.schemas.files.private import private_file
 from evaltap.schemas.files.validation import describe, parse
 from evaltap.schemas.formats.case import EvalCase, EvalSet
 from evaltap.schemas.formats.gate import GateFile
@@ -31,22 +33,6 @@ from evaltap.schemas.formats.result import EvalSetResult
 from evaltap.schemas.text import cut_text
 
 DocumentKind: TypeAlias = Literal["eval set", "ADK eval set", "metrics", "result"]
-
-LINES_ENDINGS = (".jsonl", ".ndjson")
-CASE_FORMS = "an .evalset.json file, or JSON Lines with one eval case per line"
-
-
-def read_bytes(path: Path) -> bytes:
-    """Return a file's content; raises InputError with the reason when it cannot be read."""
-    try:
-        refuse_device(path)
-        return path.read_bytes()
-    except FileNotFoundError:
-        raise InputError(no_such_file(path, "check the path")) from None
-    except IsADirectoryError:
-        raise InputError(f"{path}: is a folder; expected a file") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); check permissions") from None
 
 
 def _read_json(path: Path) -> Any:
@@ -75,14 +61,14 @@ def _eval_set(data: Json, path: Path) -> EvalSet:
     if adk_older.is_older_eval_file(data):
         newer = adk_older.newer_eval_set(data, eval_set_name(path), path=str(path))
         return adk.from_adk(newer, path=str(path))
-    if isinstance(data, dict) and _has_key(data, "evalCaseResults", "eval_case_results"):
+    if isinstance(data, dict) and has_key(data, "evalCaseResults", "eval_case_results"):
         raise FormatError(
             "is a result file; expected an eval set (`evaltap compare` reads tRPC-Agent-Go's results)",
             path=str(path),
         )
     if adk.is_adk_eval_set(data):
         return adk.from_adk(data, path=str(path))
-    if isinstance(data, dict) and not _has_key(data, "evalCases", "evalSetId"):
+    if isinstance(data, dict) and not has_key(data, "evalCases", "evalSetId"):
         raise FormatError(
             f"an object with keys {_some(data)}; expected an eval set with `evalSetId` and `evalCases`",
             path=str(path),
@@ -132,20 +118,6 @@ def read_result(path: Path) -> EvalSetResult:
     return parse(EvalSetResult, data, path=str(path))
 
 
-def iter_case_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield (line number, line) of the non-blank lines of a JSON Lines file, without loading it."""
-    try:
-        refuse_device(path)
-        with path.open("rb") as lines:
-            for number, line in enumerate(lines, start=1):
-                if line.strip():
-                    yield number, line
-    except FileNotFoundError:
-        raise InputError(no_such_file(path, f"expected {CASE_FORMS}")) from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-
-
 def iter_cases(path: Path) -> Iterator[CaseData]:
     """Yield the eval cases of a file (eval set or JSON Lines) as canonical case data.
 
@@ -191,52 +163,6 @@ def read_case(line: bytes, *, path: str = "", place: str = "") -> CaseData:
     return case_data(canonical.loads(line, path=path, place=place), path=path, place=place)
 
 
-def eval_set_name(path: Path) -> str:
-    """Return the eval set id for a file without one: its name without known extensions."""
-    name = path.name
-    for ending in (".json", ".jsonl", ".ndjson", ".evalset", ".test"):
-        name = name.removesuffix(ending)
-    return name
-
-
-def is_lines_name(path: Path) -> bool:
-    """Return whether a file's suffix means JSON Lines rather than an eval set.
-
-    Raises InputError for any other suffix.
-    """
-    if path.suffix in LINES_ENDINGS:
-        return True
-    check_set_name(path, "an eval set (.evalset.json) or JSON Lines (.jsonl)")
-    return False
-
-
-def check_set_name(path: Path, expected: str = "an eval set (.evalset.json)") -> None:
-    """Raise InputError if the file to write lacks the suffix of an eval set; devices are allowed."""
-    if path.suffix != ".json" and not (path.exists() and not path.is_file()):
-        raise InputError(f"{path}: found {path.suffix or 'no ending'}; expected {expected}")
-
-
-def is_json_lines(path: Path) -> bool:
-    """Return whether a file is JSON Lines: its first line alone is a complete JSON object of a case."""
-    if path.suffix in LINES_ENDINGS:
-        return True
-    try:
-        refuse_device(path)
-        with path.open("rb") as file:
-            first = file.readline(1 << 20).strip()
-    except FileNotFoundError:
-        raise InputError(no_such_file(path, f"expected {CASE_FORMS}")) from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-    if is_sqlite(first):
-        raise InputError(log_instead(path))
-    try:
-        data = canonical.loads(first)
-    except FormatError:
-        return False
-    return isinstance(data, dict) and _has_key(data, "evalId")
-
-
 def case_data(data: Any, *, path: str = "", place: str = "") -> CaseData:
     """Return decoded JSON as the canonical data of an eval case with an id.
 
@@ -264,11 +190,6 @@ def case_data(data: Any, *, path: str = "", place: str = "") -> CaseData:
 def _some(data: Mapping[str, object]) -> str:
     names = ", ".join(f"`{key}`" for key in list(data)[:4])
     return names + (", …" if len(data) > 4 else "") if names else "(none)"
-
-
-def _has_key(data: Mapping[str, object], *names: str) -> bool:
-    folded = {key.casefold() for key in data}
-    return any(name.casefold() in folded for name in names)
 
 
 def canonical_bytes(document: WireModel | list[EvalMetric]) -> bytes:
@@ -304,20 +225,6 @@ def write_eval_set(path: Path, data: Mapping[str, object]) -> None:
     write_document(path, parse(EvalSet, dict(data)))
 
 
-def write_bytes(path: Path, content: bytes) -> None:
-    """Replace a file atomically (write directly to a device or pipe); raises InputError."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.exists() and not path.is_file():
-            # Write to a device or a pipe instead of replacing it by a file.
-            path.write_bytes(content)
-            return
-        with private_file(path) as file:
-            file.write(content)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror})") from None
-
-
 def document_kind(data: object) -> DocumentKind:
     """Return the kind of document in decoded JSON; raises FormatError when there is none."""
     if adk_older.is_older_eval_file(data):
@@ -336,9 +243,9 @@ def document_kind(data: object) -> DocumentKind:
     if isinstance(data, dict):
         if adk.is_adk_eval_set(data):
             return "ADK eval set"
-        if _has_key(data, "evalCaseResults", "evalSetResultId"):
+        if has_key(data, "evalCaseResults", "evalSetResultId"):
             return "result"
-        if _has_key(data, "evalCases", "evalSetId"):
+        if has_key(data, "evalCases", "evalSetId"):
             return "eval set"
     kinds = ", ".join(get_args(DocumentKind))
     raise FormatError(f"found {describe(data)} of unknown kind; expected one of: {kinds}")

@@ -16,7 +16,7 @@ from evaltap.evaluator.store.queries import Scratch, StoreReader
 from evaltap.evaluator.store.remote.client import open_to_read
 from evaltap.schemas.data import Json
 from evaltap.schemas.errors import FormatError, InputError
-from evaltap.schemas.files.documents import read_bytes
+from evaltap.schemas.files.content import read_bytes
 
 _PASS: Final = frozenset({"pass", "passed", "true", "yes", "1", "1.0"})
 _FAIL: Final = frozenset({"fail", "failed", "false", "no", "0", "0.0"})

@@ -19,7 +19,8 @@ from evaltap.evaluator.cases.identity import BadLine
 from evaltap.schemas.errors import FormatError, InputError
 from evaltap.schemas.files import canonical
 from evaltap.schemas.files.adk_older import is_older_eval_file
-from evaltap.schemas.files.documents import iter_cases, read_bytes
+from evaltap.schemas.files.content import read_bytes
+from evaltap.schemas.files.documents import iter_cases
 from evaltap.schemas.files.private import private_file
 from evaltap.schemas.formats.case import CaseData
 

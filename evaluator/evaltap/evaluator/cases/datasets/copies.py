@@ -10,7 +10,8 @@ from evaltap.evaluator.cases.identity import BadLine
 from evaltap.evaluator.cases.references import JoinCount, References
 from evaltap.schemas.data import json_bytes
 from evaltap.schemas.errors import FormatError
-from evaltap.schemas.files.documents import is_json_lines, iter_case_lines, iter_cases, read_case
+from evaltap.schemas.files.content import is_json_lines, iter_case_lines
+from evaltap.schemas.files.documents import iter_cases, read_case
 from evaltap.schemas.formats.case import CaseData
 
 

@@ -14,7 +14,7 @@ from evaltap.evaluator.cases.datasets.columns import FIELDS
 from evaltap.schemas.data import Json
 from evaltap.schemas.errors import FormatError
 from evaltap.schemas.files import canonical
-from evaltap.schemas.files.documents import read_bytes
+from evaltap.schemas.files.content import read_bytes
 from evaltap.schemas.files.validation import describe, parse
 from evaltap.schemas.formats.metric import EvalMetric
 

@@ -18,8 +18,8 @@ from evaltap.evaluator.cases.datasets.shapes import is_dialogue, is_trajectory
 from evaltap.schemas.data import Json
 from evaltap.schemas.errors import ConfigurationError, FormatError, InputError
 from evaltap.schemas.files import canonical
+from evaltap.schemas.files.content import iter_case_lines, read_bytes
 from evaltap.schemas.files.devices import regular_files
-from evaltap.schemas.files.documents import iter_case_lines, read_bytes
 from evaltap.schemas.files.missing import no_such_file
 from evaltap.schemas.files.validation import describe
 

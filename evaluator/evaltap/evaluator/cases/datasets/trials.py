@@ -18,12 +18,8 @@ from evaltap.evaluator.cases.datasets.copies import changed_copies
 from evaltap.evaluator.cases.identity import CaseIdentity, CaseKey
 from evaltap.evaluator.cases.origin import case_identity
 from evaltap.schemas.errors import FormatError
-from evaltap.schemas.files.documents import (
-    eval_set_name,
-    is_json_lines,
-    iter_case_lines,
-    iter_cases,
-)
+from evaltap.schemas.files.content import eval_set_name, is_json_lines, iter_case_lines
+from evaltap.schemas.files.documents import iter_cases
 from evaltap.schemas.formats.case import CaseData
 
 MOST_BYTES: Final = 64 << 20

@@ -24,7 +24,8 @@ from evaltap.evaluator.scoring.results.rows import PackedRows, ScoreRows
 from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.scoring.selection import Selection
 from evaltap.schemas.errors import FormatError
-from evaltap.schemas.files.documents import eval_set_name, is_json_lines, iter_cases, read_case
+from evaltap.schemas.files.content import eval_set_name, is_json_lines
+from evaltap.schemas.files.documents import iter_cases, read_case
 from evaltap.schemas.formats.metric import EvalMetric
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from evaltap.evaluator.scoring.results.runs import Run, write_run
 from evaltap.evaluator.scoring.results.writer import ScoreWriter
 from evaltap.evaluator.scoring.scorer import CaseScore, CaseScorer
 from evaltap.evaluator.store.database import Store
-from evaltap.schemas.files.documents import eval_set_name
+from evaltap.schemas.files.content import eval_set_name
 
 PART_BYTES = 8 << 20
 """Bytes of JSON Lines in a part: a few seconds of work, so that a fault repeats little."""

@@ -26,7 +26,7 @@ from evaltap.evaluator.store.rewriting import rewrite_file
 from evaltap.schemas.data import Json
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files import canonical
-from evaltap.schemas.files.documents import is_json_lines, read_bytes, write_bytes
+from evaltap.schemas.files.content import is_json_lines, read_bytes, write_bytes
 from evaltap.schemas.log.local import LocalLog, open_log
 from evaltap.schemas.wire.dead_letter import read_headers
 from evaltap.schemas.wire.envelope import WireRecord

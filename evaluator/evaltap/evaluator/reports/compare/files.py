@@ -28,7 +28,7 @@ from evaltap.evaluator.reports.compare.sides import (
 from evaltap.schemas.data import Json
 from evaltap.schemas.errors import FormatError
 from evaltap.schemas.files import canonical
-from evaltap.schemas.files.documents import iter_case_lines, write_bytes
+from evaltap.schemas.files.content import iter_case_lines, write_bytes
 from evaltap.schemas.files.validation import parse
 from evaltap.schemas.formats.baseline import BaselineCase, BaselineFile, BaselineMetric
 

@@ -19,7 +19,7 @@ from evaltap.evaluator.reports.formats import format_of
 from evaltap.evaluator.reports.junit import Suite, Test, class_part, junit_document
 from evaltap.evaluator.reports.markdown import diff_block, escape, table
 from evaltap.evaluator.reports.model import redacted
-from evaltap.schemas.files.documents import write_bytes
+from evaltap.schemas.files.content import write_bytes
 from evaltap.schemas.text import counted
 
 

@@ -44,13 +44,8 @@ from evaltap.evaluator.store.queries import StoreReader
 from evaltap.evaluator.store.remote.client import open_to_read
 from evaltap.schemas.errors import FormatError, InputError
 from evaltap.schemas.files import canonical
-from evaltap.schemas.files.documents import (
-    LINES_ENDINGS,
-    eval_set_name,
-    iter_cases,
-    read_bytes,
-    read_result,
-)
+from evaltap.schemas.files.content import LINES_ENDINGS, eval_set_name, read_bytes
+from evaltap.schemas.files.documents import iter_cases, read_result
 from evaltap.schemas.formats.case import CaseData, Invocation
 from evaltap.schemas.formats.metric import EvalMetric
 from evaltap.schemas.formats.result import EvalMetricResult
