@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from evaltap.cli.main import main
 from evaltap.cli.recognising import recognise
-from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.data import CaseData
 
 DATA = Path(__file__).parents[1] / "data" / "try"
 QUESTION, ANSWER = "Is order 12 paid?", "Yes."

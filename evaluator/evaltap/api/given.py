@@ -11,8 +11,9 @@ import duckdb
 
 from evaltap.evaluator.cases.datasets.cases import as_case_files, dataset_cases
 from evaltap.evaluator.cases.datasets.columns import parse_columns
+from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.formats.case import CaseData, EvalCase
+from evaltap.schemas.formats.case import EvalCase
 
 Cases: TypeAlias = str | Path | Sequence[str | Path | EvalCase | Mapping[str, Any]] | object
 """Files, eval cases, rows of a table as dicts, or a data frame of pandas, polars or Arrow."""

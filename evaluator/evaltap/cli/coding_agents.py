@@ -26,10 +26,10 @@ from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.scoring.settings import check_code
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.evaluator.store.remote.client import open_to_read, selected
+from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.content import eval_set_name
 from evaltap.schemas.files.documents import read_metrics
-from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.formats.metric import EvalMetric
 
 Data = dict[str, Any]  # Any: JSON

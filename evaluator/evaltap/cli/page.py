@@ -27,8 +27,8 @@ from evaltap.evaluator.reports.text import TraceUrl
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.readers import Readers
 from evaltap.recorder.sources.connections import connection_settings
+from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.formats.case import CaseData
 
 
 class LivePage:

@@ -21,14 +21,13 @@ from evaltap.recorder.telemetry.containers import container_of
 from evaltap.recorder.telemetry.flat_spans import objects
 from evaltap.recorder.telemetry.otlp_json import items_of, read_documents
 from evaltap.recorder.telemetry.spans import LogRecord, Span
-from evaltap.schemas.data import Json, JsonObject
+from evaltap.schemas.data import CaseData, Json, JsonObject
 from evaltap.schemas.errors import EvaltapError, FormatError
 from evaltap.schemas.files.adk import from_adk, is_adk_eval_set
 from evaltap.schemas.files.adk_older import is_older_eval_file, newer_eval_set
 from evaltap.schemas.files.documents import case_data
 from evaltap.schemas.files.magic_numbers import log_instead, store_instead
 from evaltap.schemas.files.validation import describe
-from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.text import counted
 
 _KEYS_SHOWN: Final = 6

@@ -26,7 +26,7 @@ from evaltap.evaluator.scoring.selection import Selection
 from evaltap.evaluator.scoring.settings import check_code, require_thresholds, surprises
 from evaltap.evaluator.scoring.time_limit import DEFAULT_SECONDS
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.files.documents import read_metrics
+from evaltap.schemas.files.documents import iter_cases, read_metrics
 from evaltap.schemas.formats.metric import EvalMetric
 from evaltap.schemas.text import counted
 
@@ -52,9 +52,10 @@ def judge_session(command: str, options: JudgeOptions) -> JudgeSession:
 
 def read_references(options: ReferenceOptions | OtherReferenceOptions) -> References | None:
     """Read the file of expected turns; None without one."""
-    if options.references is None:
+    path = options.references
+    if path is None:
         return None
-    return References.read(options.references, options.join)
+    return References.of(iter_cases(path), options.join, path=str(path))
 
 
 def report_ineffective_settings(

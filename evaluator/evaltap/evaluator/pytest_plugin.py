@@ -14,7 +14,8 @@ import pytest
 
 if TYPE_CHECKING:
     from evaltap.evaluator.reports.model import CaseReport
-    from evaltap.schemas.formats.case import CaseData, EvalCase
+    from evaltap.schemas.data import CaseData
+    from evaltap.schemas.formats.case import EvalCase
     from evaltap.schemas.formats.metric import EvalMetric
 
     Metrics: TypeAlias = str | Path | Sequence[EvalMetric | Mapping[str, object]]

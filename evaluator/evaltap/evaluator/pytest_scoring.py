@@ -11,11 +11,12 @@ from evaltap.evaluator.reports.model import CaseReport
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.evaluator.reports.text import case_lines
 from evaltap.evaluator.scoring.scorer import CaseScorer
+from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import EvaltapError, InputError
 from evaltap.schemas.files.content import eval_set_name
 from evaltap.schemas.files.documents import case_data, iter_cases, read_metrics
 from evaltap.schemas.files.validation import parse
-from evaltap.schemas.formats.case import CaseData, EvalCase
+from evaltap.schemas.formats.case import EvalCase
 from evaltap.schemas.formats.metric import EvalMetric
 
 _SCORERS = pytest.StashKey[dict[str, CaseScorer]]()

@@ -13,8 +13,8 @@ from evaltap.experiments.plan import CaseSet, read_set
 from evaltap.experiments.result_file import recorded_units
 from evaltap.experiments.running import Request, run_experiment
 from evaltap.experiments.units import UnitRow, read_units
+from evaltap.schemas.data import CaseData
 from evaltap.schemas.files.documents import iter_cases
-from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.text import counted
 
 _GIVEN = ("conversation", "rubrics", "sessionInput")

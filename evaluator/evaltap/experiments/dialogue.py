@@ -18,8 +18,9 @@ from evaltap.experiments.service.simulation import PlayedUser, SimulationError, 
 from evaltap.experiments.user_check import Exchange
 from evaltap.recorder.answering import TOOL_ANSWERS
 from evaltap.recorder.privacy.redactor import Redactor
+from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.formats.case import CaseData, ConversationScenario
+from evaltap.schemas.formats.case import ConversationScenario
 
 EndedBy: TypeAlias = Literal[
     "stop_signal", "limit", "agent_error", "tool_miss", "simulator_error", "reference_error"

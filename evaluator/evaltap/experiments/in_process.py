@@ -19,8 +19,8 @@ from evaltap.experiments.pseudonyms import Inventions, restoring
 from evaltap.experiments.tool_calls import MockChoice
 from evaltap.experiments.worker import UnitEnd, Worker, WorkerSettings, record_crash, recorder_of
 from evaltap.recorder import MemorySink, Recorder
+from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.formats.case import CaseData
 
 
 class AgentThread(AgentEnd):

@@ -27,9 +27,9 @@ from evaltap.evaluator.store.database import Store
 from evaltap.experiments.agents.endpoint import OPENER
 from evaltap.experiments.api import evaluate
 from evaltap.experiments.outcome import CaseOutcome
+from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import ConfigurationError, EvaltapError, InputError
 from evaltap.schemas.files.canonical import dumps
-from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.formats.metric import EvalMetric
 from evaltap.schemas.text import counted
 

@@ -21,10 +21,11 @@ from evaltap.experiments.mocks.recorded import is_hash, recording_of
 from evaltap.experiments.partners import MOST_TURNS
 from evaltap.experiments.service.simulation import scenario_problem
 from evaltap.recorder.privacy.redactor import Redactor
+from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.content import eval_set_name
 from evaltap.schemas.files.documents import iter_cases
-from evaltap.schemas.formats.case import CaseData, ConversationScenario
+from evaltap.schemas.formats.case import ConversationScenario
 from evaltap.schemas.text import counted, did_you_mean
 
 LONGEST_SHOWN: Final = 20

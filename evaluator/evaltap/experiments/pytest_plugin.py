@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from evaltap.schemas.formats.case import CaseData
+    from evaltap.schemas.data import CaseData
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -13,7 +13,7 @@ from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.experiments.agents.base import Unit
 from evaltap.experiments.plan import Plan
-from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.data import CaseData
 from evaltap.schemas.wire.record import in_recording, recording_name
 
 _NOTHING: Final[Mapping[CaseKey, Sequence[CaseData]]] = {}

@@ -9,8 +9,9 @@ from typing import Final
 
 from evaltap.evaluator.scoring.contract.context import JudgeProvider, Services, Status, TurnScore
 from evaltap.evaluator.scoring.scorer import CaseScorer
+from evaltap.schemas.data import CaseData
 from evaltap.schemas.files.documents import metrics_of
-from evaltap.schemas.formats.case import CaseData, ConversationScenario
+from evaltap.schemas.formats.case import ConversationScenario
 
 LOOP: Final = 3
 """So many equal messages in a row, to replies that differ, are a loop."""

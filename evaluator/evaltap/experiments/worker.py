@@ -41,9 +41,8 @@ from evaltap.recorder.copying import readable
 from evaltap.recorder.delivery.redaction_key import configured_redactor
 from evaltap.recorder.observation import Observation, ToolCalled
 from evaltap.recorder.privacy.redactor import Redactor
-from evaltap.schemas.data import Json
+from evaltap.schemas.data import CaseData, Json
 from evaltap.schemas.errors import EvaltapError, InputError
-from evaltap.schemas.formats.case import CaseData
 
 _FIRST_PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 60.0

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from evaltap.schemas.data import CaseData
     from evaltap.schemas.errors import ConfigurationError, EvaltapError, FormatError, InputError
     from evaltap.schemas.files.documents import (
         iter_cases,
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
         write_document,
     )
     from evaltap.schemas.formats.case import (
-        CaseData,
         CaseRubric,
         CaseSource,
         EvalCase,

@@ -9,6 +9,7 @@ import pytest
 from evaltap.cli.main import main
 from evaltap.evaluator.cases.references import Join, References
 from evaltap.schemas.errors import FormatError
+from evaltap.schemas.files.documents import iter_cases
 from support.builders.cases import RESPONSE, TRAJECTORY, make_case, make_tool, make_turn
 
 
@@ -33,7 +34,7 @@ def joined(
     folder: Path, case: dict[str, Any], *references: dict[str, Any], join: Join = "auto"
 ) -> Any:
     """Return what `attach` says, and the first words that are expected then."""
-    found = References.read(file_of(folder, *references), join).attach(case)
+    found = References.of(iter_cases(file_of(folder, *references)), join).attach(case)
     return found, [turn["userContent"]["content"] for turn in case.get("conversation") or []]
 
 
@@ -100,7 +101,7 @@ def test_what_the_user_said_must_have_been_captured(tmp_path: Path) -> None:
 
 def test_a_reference_of_an_id_that_occurs_twice_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="'a' occurs a second time; keep one"):
-        References.read(file_of(tmp_path, reference("a", "1"), reference("a", "2")))
+        References.of(iter_cases(file_of(tmp_path, reference("a", "1"), reference("a", "2"))))
 
 
 def test_files_are_joined_too_and_the_number_is_printed(

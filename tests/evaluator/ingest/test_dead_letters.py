@@ -12,8 +12,9 @@ import orjson
 import pytest
 
 from evaltap.cli.main import main
-from evaltap.evaluator.ingest.landing.dead_letters import letters, replay
+from evaltap.evaluator.ingest.landing.dead_letters import letters
 from evaltap.evaluator.ingest.landing.lander import Lander
+from evaltap.evaluator.ingest.landing.replayed_letters import replay
 from evaltap.evaluator.ingest.sources.base import Partition, SourceBatch, SourceRecord
 from evaltap.evaluator.pipeline.live.outbox import dead_letters as published
 from evaltap.evaluator.store.database import Store

@@ -27,6 +27,7 @@ from evaltap.evaluator.store.errors import TooSlowError
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.evaluator.store.readers import Readers
 from evaltap.schemas.errors import InputError
+from evaltap.schemas.files.documents import iter_cases
 from support.builders.reports import score_into, write_cases
 from support.worlds.page_store import GENEROUS, NOON, long_session, support_cases, support_store
 
@@ -329,7 +330,7 @@ def test_references_that_did_not_land_are_compared_with(tmp_path: Path) -> None:
     expected = write_cases(tmp_path, cases_, "references.jsonl")
     path = support_store(tmp_path / "store", cases=landed)
     key = ("shop", "live", "s-000")
-    given = replace(asked(), references=References.read(expected, "eval_id"))
+    given = replace(asked(), references=References.of(iter_cases(expected), "eval_id"))
     with Store(path) as store, Readers(store).reading(seconds=120) as found:
         alone, compared = case.read(found, asked(), key), case.read(found, given, key)
 

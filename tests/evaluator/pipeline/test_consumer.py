@@ -22,6 +22,7 @@ from evaltap.evaluator.pipeline.live.consumer import Consumed, Consumer, Consume
 from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.errors import InputError
+from evaltap.schemas.files.documents import iter_cases
 from evaltap.schemas.formats.metric import EvalMetric
 from evaltap.schemas.log.local import open_log
 from support.builders.cases import (
@@ -319,7 +320,7 @@ def test_references_from_a_file_join_recorded_cases_by_eval_id(tmp_path: Path) -
     )
     with Store(":memory:") as store:
         consume(log, store, ())
-        pending = PendingScorer(store, scorer(), references=References.read(references))
+        pending = PendingScorer(store, scorer(), references=References.of(iter_cases(references)))
 
         pending.score("landed", "test")
 

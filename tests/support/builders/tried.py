@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from evaltap.cli.recognising import Recognised, recognise
-from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.data import CaseData
 
 Line = dict[str, Any]
 

@@ -35,7 +35,7 @@ from evaltap.recorder import CaseSpanProcessor, Recorder
 from evaltap.recorder.plugins.adk import EvaltapPlugin
 from evaltap.schemas.data import CaseData, JsonObject
 from evaltap.schemas.errors import EvaltapError
-from evaltap.schemas.files.documents import read_metrics
+from evaltap.schemas.files.documents import iter_cases, read_metrics
 
 HERE = Path(__file__).parents[1] / "demo"
 QUERIES = (
@@ -146,7 +146,7 @@ def _scorer() -> CaseScorer:
 
 
 def _references() -> References:
-    return References.read(HERE / "references.evalset.json")
+    return References.of(iter_cases(HERE / "references.evalset.json"))
 
 
 def _explain(folder: Path, turns: int, summary: Summary) -> None:

@@ -4,7 +4,7 @@ from evaltap.cli.messages import print_json
 from evaltap.cli.options.store import DlqListOptions, DlqReplayOptions, DlqShowOptions
 from evaltap.cli.stores import open_store, open_stores
 from evaltap.evaluator.cases.text import one_line
-from evaltap.evaluator.ingest.landing.dead_letters import letter_data, letters, replay
+from evaltap.evaluator.ingest.landing.dead_letters import letter_data, letters
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
@@ -76,6 +76,8 @@ def _show(options: DlqShowOptions) -> int:
 
 
 def _replay(options: DlqReplayOptions) -> int:
+    from evaltap.evaluator.ingest.landing.replayed_letters import replay  # all that lands
+
     with open_store(options.db, create=False) as store:
         _check_reason(store, options.reason)
         done = replay(store, reason=options.reason, dry_run=options.dry_run)

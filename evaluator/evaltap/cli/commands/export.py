@@ -20,10 +20,9 @@ from evaltap.evaluator.ingest.landing.cases import (
     write_json_lines,
 )
 from evaltap.evaluator.store.file_type import is_store
-from evaltap.schemas.data import Json
+from evaltap.schemas.data import CaseData, Json
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.content import eval_set_name, is_lines_name, write_bytes
-from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.text import counted
 
 

@@ -35,10 +35,10 @@ from evaltap.evaluator.scoring.gates.gate import Gate
 from evaltap.evaluator.scoring.gates.recording import GateWriter
 from evaltap.evaluator.scoring.settings import check_code
 from evaltap.evaluator.store.file_type import is_database
+from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.content import eval_set_name
 from evaltap.schemas.files.documents import iter_cases, read_gate
-from evaltap.schemas.formats.case import CaseData
 
 
 def run(options: GateOptions) -> int:

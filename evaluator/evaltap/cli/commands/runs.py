@@ -3,7 +3,6 @@
 from evaltap.cli.messages import print_json, print_outcome
 from evaltap.cli.options.inspect import RunsExportOptions, RunsOptions
 from evaltap.cli.stores import open_stores
-from evaltap.evaluator.reports.compare.reading import export_scores
 from evaltap.evaluator.reports.runs import print_runs, run_data
 from evaltap.evaluator.scoring.results.runs import listed_runs, run_states
 from evaltap.schemas.text import counted
@@ -28,6 +27,8 @@ def run(options: RunsOptions | RunsExportOptions) -> int:
 
 
 def _export(options: RunsExportOptions) -> int:
+    from evaltap.evaluator.reports.compare.reading import export_scores  # all that compares runs
+
     written = export_scores(options.db, options.out)
     noun = "score" if options.out.suffix != ".json" else "case"
     data = {f"{noun}s": written, "out": str(options.out)}

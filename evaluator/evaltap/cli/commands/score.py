@@ -41,9 +41,9 @@ from evaltap.evaluator.scoring.results.sinks import ScoredCase, score_sinks
 from evaltap.evaluator.scoring.scorer import CaseScore
 from evaltap.evaluator.store.file_type import is_archive, is_database, is_store
 from evaltap.evaluator.store.queries import StoreReader
+from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.missing import no_such_file
-from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.text import counted
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ not know the earlier turns, and raw telemetry is stored unchanged.  So readers o
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.data import CaseData
 
 _FIELD: Final = "contextMessages"
 

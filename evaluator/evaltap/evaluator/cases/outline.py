@@ -17,9 +17,10 @@ from msgspec import Raw, Struct
 from pydantic import BaseModel
 
 from evaltap.evaluator.cases.turn import FAILED_RUNS, Turn
+from evaltap.schemas.data import CaseData
 from evaltap.schemas.files import canonical
 from evaltap.schemas.files.documents import read_case
-from evaltap.schemas.formats.case import CaseData, EvalCase, Tool
+from evaltap.schemas.formats.case import EvalCase, Tool
 
 _NO_BYTES: Final = Raw(b"")
 _NO_CAPTURE: Final[Mapping[str, str]] = {}

@@ -1,18 +1,15 @@
 """Join recorded cases with expected turns from a file of references."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Literal, Self, TypeAlias
 
 import orjson
 
-from evaltap.schemas.data import Json
+from evaltap.schemas.data import CaseData, Json
 from evaltap.schemas.errors import FormatError
-from evaltap.schemas.files.documents import iter_cases
-from evaltap.schemas.formats.case import CaseData
 
 Join: TypeAlias = Literal["eval_id", "user_text", "auto"]
 """How a case finds its reference: by eval id, by the user's message, or by either (`auto`)."""
@@ -61,7 +58,7 @@ class References:
     A reference's expected turns are its `conversation`, or its `actualConversation` if it has none: a good
     recorded case can serve as a reference.  By user text, a case matches references with the same user
     messages in all turns: an answer to another question says nothing about this one.  Letter case and white
-    space are ignored.  `read` raises FormatError if an eval id occurs twice.
+    space are ignored.  `of` raises FormatError if an eval id occurs twice.
     """
 
     def __init__(
@@ -80,13 +77,13 @@ class References:
                 self._by_text.setdefault(tuple(words), []).append(eval_id)
 
     @classmethod
-    def read(cls, path: Path, join: Join = "auto") -> Self:
-        """Read references from a file."""
+    def of(cls, cases: Iterable[CaseData], join: Join = "auto", *, path: str = "") -> Self:
+        """Return the references in cases, those of the file `path`."""
         found: dict[str, list[CaseData]] = {}
-        for case in iter_cases(path):
+        for case in cases:
             if case["evalId"] in found:
                 raise FormatError(
-                    f"case {case['evalId']!r} occurs a second time; keep one", path=str(path)
+                    f"case {case['evalId']!r} occurs a second time; keep one", path=path
                 )
             turns = case.get("conversation") or case.get("actualConversation") or []
             found[case["evalId"]] = turns

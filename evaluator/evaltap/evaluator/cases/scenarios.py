@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.data import CaseData
 
 STOP_SIGNAL: Final = "###STOP###"
 _TURNS_EACH: Final = 2

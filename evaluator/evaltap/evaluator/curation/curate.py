@@ -22,12 +22,12 @@ from evaltap.evaluator.curation.recipe import Recipe
 from evaltap.evaluator.curation.review.queue import NOTHING_DECIDED, Decisions
 from evaltap.evaluator.curation.sessions import Session, provenance, read_sessions, recorded_case
 from evaltap.evaluator.store.queries import StoreReader
-from evaltap.schemas.data import Json
+from evaltap.schemas.data import CaseData, Json
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files import canonical
 from evaltap.schemas.files.documents import metrics_of
 from evaltap.schemas.files.validation import parse
-from evaltap.schemas.formats.case import CaseData, EvalCase
+from evaltap.schemas.formats.case import EvalCase
 from evaltap.schemas.formats.metric import EvalMetric
 
 Redact = Callable[[CaseData], CaseData]

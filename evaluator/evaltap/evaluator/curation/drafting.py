@@ -12,10 +12,9 @@ from evaltap.evaluator.curation.picks import TurnKey
 from evaltap.evaluator.curation.sessions import Session, provenance, read_sessions, recorded_case
 from evaltap.evaluator.scoring.results.references import attach_kept
 from evaltap.evaluator.store.queries import StoreReader
-from evaltap.schemas.data import Json
+from evaltap.schemas.data import CaseData, Json
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.documents import metrics_of
-from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.formats.metric import EvalMetric
 
 _CALLS: Final[Json] = {"metricName": "trajectory_exact", "threshold": 1}

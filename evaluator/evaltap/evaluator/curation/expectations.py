@@ -12,7 +12,7 @@ from evaltap.evaluator.curation.sessions import LandedTurn, Session
 from evaltap.evaluator.scoring.batch import compares
 from evaltap.evaluator.scoring.contract.context import Status
 from evaltap.evaluator.scoring.scorer import CaseScore, CaseScorer
-from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.data import CaseData
 from evaltap.schemas.formats.metric import EvalMetric
 
 _BAD: Final = frozenset({"failed", "crashed"})

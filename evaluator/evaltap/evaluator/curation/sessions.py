@@ -15,8 +15,7 @@ from evaltap.evaluator.curation.recipe import Unit
 from evaltap.evaluator.ingest.landing.cases import DocumentReader, LandedTurns
 from evaltap.evaluator.store.database import STORE, sql
 from evaltap.evaluator.store.queries import StoreReader
-from evaltap.schemas.data import Json
-from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.data import CaseData, Json
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from evaltap.evaluator.store.database import Store
-from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.data import CaseData
 
 MARGIN: Final = 1.5
 FEWEST: Final = 20

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Final
 
 from evaltap.evaluator.cases.evalsets.content import content_hash
-from evaltap.schemas.data import Json
+from evaltap.schemas.data import CaseData, Json
 from evaltap.schemas.files.content import eval_set_name
 from evaltap.schemas.files.documents import read_metrics, write_document
-from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.formats.metric import EvalMetric
 
 _OF_PEOPLE: Final = ("conversation", "rubrics", "contextMessages", "conversationScenario")

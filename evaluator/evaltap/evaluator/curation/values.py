@@ -13,8 +13,8 @@ from evaltap.evaluator.curation.near import SimilarTexts, normal
 from evaltap.evaluator.curation.picks import TurnKey
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.evaluator.store.times import stored_time
+from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.known import check_known
 
 DIMENSIONS: Final = ("tools", "tool", "model", "language", "intent", "version")

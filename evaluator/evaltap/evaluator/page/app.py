@@ -59,8 +59,8 @@ from evaltap.evaluator.page.serving import Live, Ticker
 from evaltap.evaluator.page.statements import RecordedReader, Statement
 from evaltap.evaluator.reports.text import TraceUrl
 from evaltap.evaluator.store.readers import Readers
+from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import EvaltapError
-from evaltap.schemas.formats.case import CaseData
 
 _LOG = logging.getLogger("evaltap.page")
 _YEAR: Final = 365 * 24 * 3600

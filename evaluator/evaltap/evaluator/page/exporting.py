@@ -20,8 +20,8 @@ from evaltap.evaluator.curation.review.queue import decisions
 from evaltap.evaluator.ingest.landing.cases import landed_cases, repeated_ids, with_own_ids
 from evaltap.evaluator.page.request import Download
 from evaltap.evaluator.store.queries import StoreReader
+from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.formats.case import CaseData
 
 CONTENTS: Final[Mapping[str, str]] = {
     "expected": "turns that a reviewer approved become references",

@@ -15,8 +15,8 @@ from evaltap.evaluator.cases.references import References
 from evaltap.evaluator.page.security.access import Access, Person
 from evaltap.evaluator.reports.text import TraceUrl
 from evaltap.evaluator.store.errors import BusyError, TooSlowError
+from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import EvaltapError
-from evaltap.schemas.formats.case import CaseData
 
 _MOST_KEPT: Final = 64
 _LONG: Final = 0.1

@@ -11,10 +11,10 @@ from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.reports.scope import ReportedScores
 from evaltap.evaluator.reports.usage import TurnUse, turn_uses
 from evaltap.evaluator.store.database import sql
+from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import FormatError
 from evaltap.schemas.files.content import eval_set_name, is_json_lines, iter_case_lines
 from evaltap.schemas.files.documents import iter_cases, read_case
-from evaltap.schemas.formats.case import CaseData
 
 
 class FileCases:

@@ -11,7 +11,7 @@ from evaltap.evaluator.cases.turn import run_failure
 from evaltap.evaluator.reports.evidence import Comparison, evidence_of
 from evaltap.evaluator.reports.model import Limits, Step, TurnEvidence
 from evaltap.evaluator.scoring.criteria.calls.patterns import find_loop
-from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.data import CaseData
 
 FindingKind = Literal[
     "crash",

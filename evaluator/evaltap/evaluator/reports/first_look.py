@@ -8,7 +8,7 @@ from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.evaluator.reports.summary import CaseRow, summarise
 from evaltap.evaluator.store.queries import StoreReader
-from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.data import CaseData
 from evaltap.schemas.text import counted
 
 METRICS: Final[Sequence[CaseData]] = (

@@ -14,7 +14,7 @@ from evaltap.evaluator.reports.model import (
 from evaltap.evaluator.reports.usage import total
 from evaltap.evaluator.reports.wording import readable
 from evaltap.evaluator.scoring.scorer import CaseScore, MetricOutcome
-from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.data import CaseData
 
 
 def case_report(case: CaseData, score: CaseScore) -> CaseReport:

@@ -49,8 +49,8 @@ from evaltap.evaluator.reports.wording import RubricReason, readable, with_rubri
 from evaltap.evaluator.scoring.results.references import attach_kept
 from evaltap.evaluator.store.database import STORE, sql
 from evaltap.evaluator.store.queries import Scratch, StoreReader
+from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.formats.metric import EvalMetric
 from evaltap.schemas.text import counted
 

@@ -12,7 +12,7 @@ from evaltap.evaluator.cases.turn import FAILED_RUNS
 from evaltap.evaluator.reports.model import Usage
 from evaltap.evaluator.reports.scope import ReportedScores
 from evaltap.evaluator.store.database import sql
-from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.data import CaseData
 
 Number = TypeVar("Number", int, float)
 

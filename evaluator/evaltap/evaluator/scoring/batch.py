@@ -21,7 +21,7 @@ from evaltap.evaluator.scoring.results.rows import (
 )
 from evaltap.evaluator.scoring.scorer import CaseScore, CaseScorer, KnownScores
 from evaltap.evaluator.scoring.waiting import Together
-from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.data import CaseData
 from evaltap.schemas.formats.metric import EvalMetric
 
 BATCH_SECONDS: Final = 1.0

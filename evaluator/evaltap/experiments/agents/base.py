@@ -13,8 +13,8 @@ from typing import Any, NoReturn, Protocol, TypeAlias
 from evaltap.experiments.mocks.declared import DeclaredMock
 from evaltap.experiments.mocks.recorded import Recording
 from evaltap.recorder.answering import TOOL_ANSWERS, ToolAnswers, ToolMiss
+from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.formats.case import CaseData
 
 ChatMessage: TypeAlias = dict[str, Any]
 """`{"role": "system" | "user" | "assistant", "content": text}`."""

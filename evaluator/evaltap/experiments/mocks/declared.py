@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from evaltap.evaluator.scoring.criteria.content.json_value import compile_json
-from evaltap.schemas.data import Json
-from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.data import CaseData, Json
 from evaltap.schemas.formats.metric import JsonCriterion
 
 Side: TypeAlias = Literal["actual", "expected"]

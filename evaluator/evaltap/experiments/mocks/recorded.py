@@ -10,8 +10,7 @@ from typing import Any, Final, cast
 from evaltap.evaluator.cases.json_text import parse
 from evaltap.recorder.answering import RecordedError
 from evaltap.recorder.copying import freeze, readable, thaw
-from evaltap.schemas.data import Json
-from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.data import CaseData, Json
 
 _LOST: Final = {"missing": "not recorded", "truncated": "cut", "redacted": "redacted"}
 

@@ -35,8 +35,8 @@ from evaltap.experiments.replay.recorded import (
 from evaltap.experiments.replay.result import ForkedTool, ReplayResult
 from evaltap.experiments.running import Finished, Request, Start, run_experiment
 from evaltap.experiments.units import NAMED, UnitRow, named, read_units
+from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.text import counted
 
 SET: Final = "replay"

@@ -19,20 +19,14 @@ from evaltap.experiments.service.evaluator import EvaluationResult
 from evaltap.experiments.stores.documents import Stores, memory_stores
 from evaltap.experiments.stores.errors import NotFoundError
 from evaltap.experiments.stores.metrics import MetricStoring
-from evaltap.schemas.data import JsonObject
+from evaltap.schemas.data import CaseData, JsonObject
 from evaltap.schemas.errors import EvaltapError, FormatError, InputError
 from evaltap.schemas.files.adk import from_adk, to_adk
 from evaltap.schemas.files.adk_older import METRICS, metrics_of_config
 from evaltap.schemas.files.canonical import loads
 from evaltap.schemas.files.documents import metrics_of
 from evaltap.schemas.files.validation import parse
-from evaltap.schemas.formats.case import (
-    CaseData,
-    ConversationScenario,
-    EvalCase,
-    EvalSet,
-    Invocation,
-)
+from evaltap.schemas.formats.case import ConversationScenario, EvalCase, EvalSet, Invocation
 from evaltap.schemas.formats.metric import EvalMetric
 from evaltap.schemas.formats.model import WireModel
 from evaltap.schemas.formats.result import EvalCaseResult, EvalMetricResult, EvalSetResult

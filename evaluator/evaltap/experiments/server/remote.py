@@ -16,8 +16,7 @@ from evaltap.experiments.service.conversation import captured
 from evaltap.experiments.service.kept_session import KeptSession
 from evaltap.experiments.service.remote import BASE
 from evaltap.experiments.service.runners import AgentCall, Runner
-from evaltap.schemas.data import Json, JsonObject, json_bytes
-from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.data import CaseData, Json, JsonObject, json_bytes
 from evaltap.schemas.formats.message import Message
 from evaltap.schemas.formats.model import FreeObject, WireModel
 

@@ -12,9 +12,8 @@ from typing import Any, Final, Protocol
 from evaltap.experiments.service.callbacks import CallbackCall, Callbacks
 from evaltap.experiments.service.evaluator import EvaluationResult
 from evaltap.experiments.service.options import Options
-from evaltap.schemas.data import JsonObject, json_bytes
+from evaltap.schemas.data import CaseData, JsonObject, json_bytes
 from evaltap.schemas.errors import EvaltapError
-from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.formats.metric import EvalMetric
 
 MOST_WAITING: Final = 32

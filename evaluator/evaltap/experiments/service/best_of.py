@@ -17,9 +17,9 @@ from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.experiments.service.capture import CapturedTurn
 from evaltap.experiments.service.conversation import captured
 from evaltap.experiments.service.runners import AgentCall, Runner, session_of
+from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import ConfigurationError
 from evaltap.schemas.files.documents import metrics_of
-from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.formats.metric import EvalMetric
 
 Compare: TypeAlias = Literal["pointwise", "pairwise"]

@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from evaltap.evaluator.cases.turn import run_failure
 from evaltap.experiments.mocks.recorded import arguments_of, json_or_text
-from evaltap.schemas.formats.case import CaseData, Invocation
+from evaltap.schemas.data import CaseData
+from evaltap.schemas.formats.case import Invocation
 
 COMPLETION: Final = "runner.completion"
 """The `object` of the event that ends a run."""

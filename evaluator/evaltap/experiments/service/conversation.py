@@ -17,8 +17,8 @@ from evaltap.experiments.service.simulation import (
     Simulator,
 )
 from evaltap.recorder.answering import TOOL_ANSWERS, ToolMiss
+from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.formats.case import CaseData
 
 Turns = Sequence[CaseData | None]
 

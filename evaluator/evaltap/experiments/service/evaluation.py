@@ -18,9 +18,10 @@ from evaltap.experiments.service.concurrency import in_order
 from evaltap.experiments.service.options import Options
 from evaltap.experiments.service.requests import EvaluateRequest, InferenceResult, SetRunResult
 from evaltap.experiments.service.runners import Runner, generator_of
+from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.canonical import dumps
-from evaltap.schemas.formats.case import CaseData, EvalCase
+from evaltap.schemas.formats.case import EvalCase
 from evaltap.schemas.formats.metric import EvalMetric, JudgeModel
 from evaltap.schemas.formats.result import EvalCaseResult, EvalMetricResult, EvalMetricResultDetails
 

@@ -12,8 +12,9 @@ from evaltap.experiments.service.options import Options
 from evaltap.experiments.service.requests import InferenceRequest, InferenceResult
 from evaltap.experiments.service.runners import AgentCall, Runner, generator_of
 from evaltap.experiments.service.simulation import SimulationStart
+from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.formats.case import CaseData, EvalCase
+from evaltap.schemas.formats.case import EvalCase
 
 TRACE = "trace"
 

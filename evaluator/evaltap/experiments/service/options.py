@@ -14,8 +14,8 @@ from evaltap.experiments.service.callbacks import Callbacks
 from evaltap.experiments.service.runners import Runner
 from evaltap.experiments.service.simulation import Simulator
 from evaltap.experiments.stores.documents import Stores, memory_stores
+from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import ConfigurationError
-from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.formats.metric import EvalMetric
 
 

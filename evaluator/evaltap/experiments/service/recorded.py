@@ -12,9 +12,8 @@ from evaltap.experiments.pseudonyms import Inventions, restoring
 from evaltap.experiments.service.runners import AgentCall, Runner
 from evaltap.recorder import Recorder
 from evaltap.recorder.answering import TOOL_ANSWERS
-from evaltap.schemas.data import Json
+from evaltap.schemas.data import CaseData, Json
 from evaltap.schemas.errors import ConfigurationError, InputError
-from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.wire.record import DecodedCase, WireRecord, decode_record
 
 _FLUSH_SECONDS: Final = 30.0

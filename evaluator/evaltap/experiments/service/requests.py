@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import EvaltapError
-from evaltap.schemas.formats.case import CaseData, EvalCase
+from evaltap.schemas.formats.case import EvalCase
 from evaltap.schemas.formats.metric import EvalMetric
 from evaltap.schemas.formats.result import EvalCaseResult
 

@@ -16,10 +16,9 @@ from typing import Any, Final, Protocol, cast
 import orjson
 
 from evaltap.evaluator.cases.datasets.tables import Row, read_rows
-from evaltap.schemas.data import Json
+from evaltap.schemas.data import CaseData, Json
 from evaltap.schemas.errors import ConfigurationError, InputError
 from evaltap.schemas.files.documents import case_data, metrics_of
-from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.formats.metric import EvalMetric
 from evaltap.schemas.text import counted, did_you_mean_one_of
 

@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from evaltap.experiments.tasks.base import ColumnTask, TaskOptions
-from evaltap.schemas.data import Json
-from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.data import CaseData, Json
 
 NAME: Final = "context-compression"
 _TASK: Final = """\

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from evaltap.experiments.tasks.base import ColumnTask, TaskOptions, setting, text_of
-from evaltap.schemas.data import Json
-from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.data import CaseData, Json
 
 NAME: Final = "graph"
 TOOL: Final = "neighbours"

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from evaltap.experiments.tasks.base import ColumnTask, TaskOptions, text_of
-from evaltap.schemas.data import Json
-from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.data import CaseData, Json
 
 NAME: Final = "summary"
 _TASK: Final = "Sum up this text in a few sentences. Add nothing.\n\n"

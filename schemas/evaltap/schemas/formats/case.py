@@ -10,7 +10,6 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AfterValidator
 
-from evaltap.schemas.data import CaseData as CaseData
 from evaltap.schemas.data import Json
 from evaltap.schemas.formats.message import Message
 from evaltap.schemas.formats.model import AnyValue, FreeObject, Keep, Map, WireModel

@@ -16,13 +16,13 @@ from evaltap.evaluator.cases.datasets.columns import (
 )
 from evaltap.evaluator.cases.datasets.tables import read_rows
 from evaltap.evaluator.cases.identity import BadLine
+from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import FormatError, InputError
 from evaltap.schemas.files import canonical
 from evaltap.schemas.files.adk_older import is_older_eval_file
 from evaltap.schemas.files.content import read_bytes
 from evaltap.schemas.files.documents import iter_cases
 from evaltap.schemas.files.private import private_file
-from evaltap.schemas.formats.case import CaseData
 
 SUFFIXES: Final = frozenset({".arrow", ".csv", ".parquet"})
 """Extensions that are always data sets; JSON files may be either."""

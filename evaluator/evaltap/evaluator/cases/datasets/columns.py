@@ -12,12 +12,11 @@ from evaltap.evaluator.cases.datasets.conversations import fields_of, read_turns
 from evaltap.evaluator.cases.datasets.inspect_logs import RUN, TELEMETRY
 from evaltap.evaluator.cases.datasets.shapes import OURS, unwrapped
 from evaltap.evaluator.cases.identity import BadLine
-from evaltap.schemas.data import Json
+from evaltap.schemas.data import CaseData, Json
 from evaltap.schemas.errors import FormatError, InputError
 from evaltap.schemas.files import canonical
 from evaltap.schemas.files.documents import case_data
 from evaltap.schemas.files.validation import describe
-from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.text import did_you_mean
 
 FIELDS: Final[Mapping[str, tuple[str, ...]]] = {

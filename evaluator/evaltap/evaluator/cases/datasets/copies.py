@@ -8,11 +8,10 @@ from pathlib import Path
 from evaltap.evaluator.cases.datasets.cases import CaseFiles
 from evaltap.evaluator.cases.identity import BadLine
 from evaltap.evaluator.cases.references import JoinCount, References
-from evaltap.schemas.data import json_bytes
+from evaltap.schemas.data import CaseData, json_bytes
 from evaltap.schemas.errors import FormatError
 from evaltap.schemas.files.content import is_json_lines, iter_case_lines
 from evaltap.schemas.files.documents import iter_cases, read_case
-from evaltap.schemas.formats.case import CaseData
 
 
 @contextmanager

@@ -17,10 +17,10 @@ from evaltap.evaluator.cases.datasets.cases import CaseFiles
 from evaltap.evaluator.cases.datasets.copies import changed_copies
 from evaltap.evaluator.cases.identity import CaseIdentity, CaseKey
 from evaltap.evaluator.cases.origin import case_identity
+from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import FormatError
 from evaltap.schemas.files.content import eval_set_name, is_json_lines, iter_case_lines
 from evaltap.schemas.files.documents import iter_cases
-from evaltap.schemas.formats.case import CaseData
 
 MOST_BYTES: Final = 64 << 20
 """Larger files are not searched for repeats, because every id would have to be kept in memory."""

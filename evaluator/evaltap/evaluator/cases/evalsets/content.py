@@ -6,8 +6,7 @@ from typing import Final
 
 import orjson
 
-from evaltap.schemas.data import Json
-from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.data import CaseData, Json
 
 _OF_A_RUN: Final = frozenset(
     {"telemetry", "creationTimestamp", "executionTrace", "intermediateResponses"}

@@ -7,8 +7,7 @@ from typing import Final, NamedTuple
 import orjson
 
 from evaltap.evaluator.cases.evalsets.content import content_hash, user_texts
-from evaltap.schemas.data import Json
-from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.data import CaseData, Json
 
 _PROVENANCE: Final = "source"
 _LONGEST: Final = 400

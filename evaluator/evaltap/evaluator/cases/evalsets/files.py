@@ -7,13 +7,13 @@ from pathlib import Path
 
 import orjson
 
-from evaltap.schemas.data import Json
+from evaltap.schemas.data import CaseData, Json
 from evaltap.schemas.errors import FormatError
 from evaltap.schemas.files import canonical
 from evaltap.schemas.files.content import eval_set_name, is_json_lines, write_bytes
 from evaltap.schemas.files.documents import iter_cases, read_set_fields
 from evaltap.schemas.files.validation import describe, parse
-from evaltap.schemas.formats.case import CaseData, EvalSet
+from evaltap.schemas.formats.case import EvalSet
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,11 +17,10 @@ from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.ingest.landing.cases import DocumentReader, LandedTurns
 from evaltap.evaluator.store.database import utc_now
 from evaltap.evaluator.store.queries import Row, StoreReader, StoreWriter
-from evaltap.schemas.data import Json
+from evaltap.schemas.data import CaseData, Json
 from evaltap.schemas.errors import FormatError, InputError
 from evaltap.schemas.files import canonical
 from evaltap.schemas.files.content import iter_case_lines
-from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.text import did_you_mean_one_of, utc_text
 
 DEFAULT_QUEUE: Final = "default"

@@ -15,9 +15,9 @@ from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.pairing import nothing_expected
 from evaltap.evaluator.store.database import sql
 from evaltap.evaluator.store.queries import Row, StoreReader
+from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.private import private_file
-from evaltap.schemas.formats.case import CaseData
 
 PORTION_BYTES: Final = 32 << 20
 """The size of a portion, if its turns are as large as those before."""

@@ -19,7 +19,7 @@ from evaltap.evaluator.cases.outline import LazyCase, LazyTurn, lazy_case
 from evaltap.evaluator.cases.turn import Case
 from evaltap.evaluator.ingest.landing.cases import with_turns
 from evaltap.evaluator.ingest.landing.turns import LandedTurn
-from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.data import CaseData
 
 
 @dataclass(frozen=True, slots=True)

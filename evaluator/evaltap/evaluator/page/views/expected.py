@@ -32,8 +32,8 @@ from evaltap.evaluator.reports.diff_lines import DiffLine, lines_of
 from evaltap.evaluator.reports.model import Limits, TurnEvidence
 from evaltap.evaluator.reports.reader import read_case
 from evaltap.evaluator.store.queries import StoreReader
+from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.formats.case import CaseData
 
 _LIMITS: Final = Limits(cases=1, turns=100, calls=200, text=20_000)
 _TURNS: Final = f"""

@@ -42,7 +42,7 @@ from evaltap.evaluator.reports.evidence import evidence_of
 from evaltap.evaluator.reports.model import Limits, TurnEvidence, pattern
 from evaltap.evaluator.reports.text import diff_lines
 from evaltap.evaluator.reports.wording import readable
-from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.data import CaseData
 from evaltap.schemas.text import counted
 
 _FEW_TRIALS: Final = 10

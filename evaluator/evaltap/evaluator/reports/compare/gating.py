@@ -25,7 +25,7 @@ from evaltap.evaluator.scoring.contract.context import Status
 from evaltap.evaluator.scoring.gates.gate import Attempt, Gate, GateResult, dimension_verdict
 from evaltap.evaluator.scoring.gates.recording import GateWriter, digest_of, dimension_digests
 from evaltap.evaluator.scoring.run_metrics import run_metrics
-from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.data import CaseData
 
 
 class GatedCase(NamedTuple):

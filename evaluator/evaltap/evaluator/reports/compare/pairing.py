@@ -24,8 +24,8 @@ from evaltap.evaluator.reports.compare.sides import (
     TrialCases,
     contents_of,
 )
+from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.known import check_known
 
 CASE_SLICES: Final = ("app", "eval_set", "tool", "tool_path", "language")

@@ -42,11 +42,12 @@ from evaltap.evaluator.store.database import sql
 from evaltap.evaluator.store.file_type import is_store
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.evaluator.store.remote.client import open_to_read
+from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import FormatError, InputError
 from evaltap.schemas.files import canonical
 from evaltap.schemas.files.content import LINES_ENDINGS, eval_set_name, read_bytes
 from evaltap.schemas.files.documents import iter_cases, read_result
-from evaltap.schemas.formats.case import CaseData, Invocation
+from evaltap.schemas.formats.case import Invocation
 from evaltap.schemas.formats.metric import EvalMetric
 from evaltap.schemas.formats.result import EvalMetricResult
 from evaltap.schemas.known import check_known

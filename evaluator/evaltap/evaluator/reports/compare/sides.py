@@ -11,8 +11,8 @@ from evaltap.evaluator.analysis.stats.exchange import Trials
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.turn import Case, Turn
 from evaltap.evaluator.reports.evidence import Comparison as Compared
+from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.formats.case import CaseData
 
 TrialCases: TypeAlias = Mapping[CaseKey, Mapping[str, CaseData]]
 """Cases as they were recorded in each trial: what the agent did, and what was expected if that is known."""

@@ -21,7 +21,7 @@ from evaltap.evaluator.reports.model import Call, Limits
 from evaltap.evaluator.reports.reader import landed_data
 from evaltap.evaluator.reports.scope import these_cases
 from evaltap.evaluator.store.queries import StoreReader
-from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.data import CaseData
 from evaltap.schemas.text import counted
 
 LIMITS: Final = Limits(turns=30, calls=100)

@@ -27,11 +27,11 @@ from evaltap.evaluator.scoring.gates.gate_judge import (
     judge_metric,
 )
 from evaltap.evaluator.scoring.scorer import CaseScore, CaseScorer, MetricOutcome, from_0_to_1
-from evaltap.schemas.data import Json
+from evaltap.schemas.data import CaseData, Json
 from evaltap.schemas.errors import ConfigurationError
 from evaltap.schemas.files.documents import case_data
 from evaltap.schemas.files.validation import parse
-from evaltap.schemas.formats.case import CaseData, EvalCase
+from evaltap.schemas.formats.case import EvalCase
 from evaltap.schemas.formats.criteria import GradingCriterion
 from evaltap.schemas.formats.gate import GateDimension, GateFile
 from evaltap.schemas.formats.metric import Criterion, EvalMetric, LlmJudgeCriterion

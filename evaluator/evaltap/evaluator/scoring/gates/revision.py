@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from evaltap.evaluator.scoring.gates.gate import Attempt, Gate
-from evaltap.schemas.data import Json
+from evaltap.schemas.data import CaseData, Json
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.documents import case_data
-from evaltap.schemas.formats.case import CaseData, EvalCase, Invocation
+from evaltap.schemas.formats.case import EvalCase, Invocation
 
 if TYPE_CHECKING:
     from evaltap.evaluator.store.database import Store

@@ -14,7 +14,7 @@ from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.references import References, said_in
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.queries import StoreReader
-from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.data import CaseData
 
 _DIGESTS: Final = """
 SELECT s.app_name, s.eval_set_id, s.eval_id, arg_max(m.references_digest, s.scored_at)

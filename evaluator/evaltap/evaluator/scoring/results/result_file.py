@@ -18,9 +18,9 @@ from evaltap.evaluator.cases.identity import CaseIdentity
 from evaltap.evaluator.scoring.contract.aggregation import mean
 from evaltap.evaluator.scoring.evaluate import case_result
 from evaltap.evaluator.scoring.scorer import CaseScore
+from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.documents import write_document
-from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.formats.result import (
     CaseRunSummary,
     EvalCaseResult,

@@ -19,9 +19,8 @@ from evaltap.evaluator.cases.identity import CaseIdentity
 from evaltap.evaluator.cases.turn import Turn
 from evaltap.evaluator.scoring.contract.context import Status
 from evaltap.evaluator.scoring.scorer import CaseScore, MetricOutcome
-from evaltap.schemas.data import Json
+from evaltap.schemas.data import CaseData, Json
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.text import did_you_mean_one_of
 
 Result = TypeVar("Result")

@@ -5,11 +5,11 @@ from typing import Final
 
 from evaltap.evaluator.cases.datasets.exports.rows import json_lines
 from evaltap.evaluator.cases.datasets.exports.tools import FORMS, Files
-from evaltap.schemas.data import Json
+from evaltap.schemas.data import CaseData, Json
 from evaltap.schemas.files import adk, canonical
 from evaltap.schemas.files.run_error import with_run_errors
 from evaltap.schemas.files.validation import parse
-from evaltap.schemas.formats.case import CaseData, EvalCase, EvalSet
+from evaltap.schemas.formats.case import EvalCase, EvalSet
 
 ENDINGS: Final[Mapping[str, str]] = {
     "trpc": ".evalset.json",

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from evaltap.evaluator.cases.datasets.exports.rows import Side, omitted_parts, pairs_of, side
 from evaltap.evaluator.cases.datasets.exports.tools import FORMS
-from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.data import CaseData
 from evaltap.schemas.text import counted
 
 

@@ -8,8 +8,7 @@ from typing import Final
 import orjson
 
 from evaltap.evaluator.cases.evalsets.content import message_text
-from evaltap.schemas.data import Json
-from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.data import CaseData, Json
 
 _OF_CASES: Final = {
     "adk": ("rubrics", "contextMessages", "toolMock"),

@@ -16,9 +16,8 @@ from evaltap.evaluator.cases.datasets.exports.rows import (
     side,
 )
 from evaltap.evaluator.cases.evalsets.content import message_text
-from evaltap.schemas.data import Json
+from evaltap.schemas.data import CaseData, Json
 from evaltap.schemas.files import canonical
-from evaltap.schemas.formats.case import CaseData
 
 Files = Mapping[str, bytes]
 """Content by suffix of the given path; for folders, a slash and the name within the folder."""
