@@ -198,16 +198,21 @@ def _listed() -> str:
     return "\n".join([*lines, _EXIT_CODES])
 
 
+def _installing(extra: str) -> str:
+    """Return the command that installs an extra."""
+    from evaltap.schemas.installation import install_command  # only for messages
+
+    return install_command(extra)
+
+
 def _kafka_trouble(error: Exception) -> EvaltapError | None:
     """Explain an error of the Kafka client to the user; return None for any other error."""
     if type(error).__module__ != "kafka.errors":
         return None
     if type(error).__name__ == "UnsupportedCodecError":
-        from evaltap.schemas.installation import install_command  # only for this message
-
         return EvaltapError(
             f"cannot decompress the topic's records ({error}); install the codec"
-            f" ({install_command('zstd')}, or python-snappy or lz4) and start again; no record was skipped"
+            f" ({_installing('zstd')}, or python-snappy or lz4) and start again; no record was skipped"
         )
     if getattr(error, "retriable", False):
         return EvaltapError(
@@ -284,11 +289,9 @@ def _missing_extra(error: ModuleNotFoundError, command: str) -> str | None:
         return None
     if command == "demo":
         extra = "demo"
-    from evaltap.schemas.installation import install_command  # only for this message
-
     return (
         f"the extra '{extra}' is not installed (no module {error.name});"
-        f" install it with {install_command(extra)}"
+        f" install it with {_installing(extra)}"
     )
 
 

@@ -13,8 +13,7 @@ from evaltap.cli.settings import named_in_hints
 from evaltap.evaluator.cases.references import References
 from evaltap.evaluator.reports.exit_status import FailOn, latency_guard
 from evaltap.evaluator.reports.formats import write_report
-from evaltap.evaluator.reports.model import redacted
-from evaltap.evaluator.reports.reader import read_differences, read_report, read_uses
+from evaltap.evaluator.reports.redaction import redacted
 from evaltap.evaluator.reports.summary import Difference, Summary, exit_code
 from evaltap.evaluator.store.queries import StoreReader
 
@@ -62,12 +61,10 @@ class Verdict:
 
     def print(self, store: Path | None) -> None:
         """Print the summary and the differences; hints name the store, if there is one."""
-        # rich: not for --json
-        from evaltap.evaluator.reports.console import console
-        from evaltap.evaluator.reports.terminal import print_summary
+        from evaltap.evaluator.reports import console, terminal  # rich: not for --json
 
         hinted = None if store is None else named_in_hints(store)
-        print_summary(self.summary, console(), self.differences, store=hinted)
+        terminal.print_summary(self.summary, console.console(), self.differences, store=hinted)
 
 
 def write_reports(
@@ -81,6 +78,9 @@ def write_reports(
     """Write the requested reports, with texts redacted by `clean`."""
     if not files:
         return
+    # The reader of reports is a tenth of what `evaltap score` would load.
+    from evaltap.evaluator.reports.reader import read_report
+
     report = read_report(
         store,
         run_id=scope.run_id,
@@ -103,6 +103,8 @@ def worst_differences(store: StoreReader, summary: Summary, scope: Scope) -> lis
     small = [path for path in scope.case_files if path.stat().st_size <= _READ_AGAIN_BYTES]
     if not summary.worst or (scope.case_files and not small):
         return []
+    from evaltap.evaluator.reports.reader import read_differences  # see write_reports
+
     return read_differences(
         store, summary, digests=scope.digests, case_files=small, references=scope.references
     )
@@ -114,6 +116,8 @@ def guarded_exit(
     """Return the exit code of a summary under the guards; report the findings of the guards."""
     findings = []
     if guards.p95_ms is not None:
+        from evaltap.evaluator.reports.reader import read_uses  # see write_reports
+
         uses = read_uses(
             store, run_id=summary.run_id, digests=scope.digests, case_files=scope.case_files
         )

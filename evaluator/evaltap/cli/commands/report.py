@@ -22,9 +22,9 @@ from evaltap.evaluator.reports.compare.reading import compare_sides
 from evaltap.evaluator.reports.console import console
 from evaltap.evaluator.reports.formats import format_of, render
 from evaltap.evaluator.reports.html.report import html
-from evaltap.evaluator.reports.model import redacted
 from evaltap.evaluator.reports.rates import print_rates
 from evaltap.evaluator.reports.reader import read_report
+from evaltap.evaluator.reports.redaction import redacted
 from evaltap.evaluator.reports.repeats import print_pass_k, read_pass_k
 from evaltap.evaluator.reports.scope import check_run
 from evaltap.evaluator.reports.summary import summarise

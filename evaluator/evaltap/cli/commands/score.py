@@ -33,7 +33,7 @@ from evaltap.evaluator.pipeline.batch.run import FilesScored, score_files
 from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
 from evaltap.evaluator.pipeline.maintenance.archiving import restore
 from evaltap.evaluator.reports.summary import Summary, summarise
-from evaltap.evaluator.reports.text import sampled_line
+from evaltap.evaluator.reports.summary_notes import sampled_line
 from evaltap.evaluator.scoring.batch import Observer
 from evaltap.evaluator.scoring.judge_session import JudgeSession
 from evaltap.evaluator.scoring.results.runs import end_run

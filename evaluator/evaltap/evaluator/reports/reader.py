@@ -35,7 +35,8 @@ from evaltap.evaluator.reports.model import (
 )
 from evaltap.evaluator.reports.scope import ReportedScores, check_run, score_scope, these_cases
 from evaltap.evaluator.reports.summary import Difference, Summary, metric_places, summarise
-from evaltap.evaluator.reports.text import difference_lines, sampled_line, summary_notes
+from evaltap.evaluator.reports.summary_notes import sampled_line, summary_notes
+from evaltap.evaluator.reports.text import difference_lines
 from evaltap.evaluator.reports.usage import (
     TurnUse,
     landed_usage,

@@ -13,7 +13,7 @@ from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.reports.console import COLOURS, plain_table, shorten
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.evaluator.reports.summary import CaseRow, Difference, MetricCounts, Summary
-from evaltap.evaluator.reports.text import summary_notes
+from evaltap.evaluator.reports.summary_notes import summary_notes
 from evaltap.schemas.text import counted
 
 _UNBOUNDED = 10_000

@@ -18,7 +18,7 @@ from evaltap.evaluator.reports.compare.model import (
 from evaltap.evaluator.reports.formats import format_of
 from evaltap.evaluator.reports.junit import Suite, Test, class_part, junit_document
 from evaltap.evaluator.reports.markdown import diff_block, escape, table
-from evaltap.evaluator.reports.model import redacted
+from evaltap.evaluator.reports.redaction import redacted
 from evaltap.schemas.files.content import write_bytes
 from evaltap.schemas.text import counted
 
