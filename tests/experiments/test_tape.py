@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
+from evaltap.experiments.mocks.declared import DeclaredMock
 from evaltap.experiments.mocks.drift import drift_of, renamed, totals
 from evaltap.experiments.mocks.policy import MockPolicy
 from evaltap.experiments.mocks.recorded import recording_of
@@ -241,6 +242,17 @@ def test_a_result_of_another_turn_answers_nothing() -> None:
         made.answer("get", {})
     made.begin()
     assert made.answer("get", {}) == "ok"
+
+
+def test_a_declared_mock_answers_alike_whatever_the_agent_does_to_a_result() -> None:
+    mock = DeclaredMock("list", None, {"items": ["a", "b"]})
+    made = Tape((), MockPolicy(), every_turn=(mock,))
+    made.begin()
+
+    made.answer("list", {})["items"].pop()
+    assert made.answer("list", {}) == {"items": ["a", "b"]}
+    made.begin()
+    assert made.answer("list", {}) == {"items": ["a", "b"]}
 
 
 def test_only_a_tool_that_is_no_longer_called_may_be_the_old_name() -> None:

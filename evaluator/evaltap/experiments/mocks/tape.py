@@ -4,6 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from difflib import SequenceMatcher
 from typing import Any, Final
@@ -238,7 +239,7 @@ class Tape:
             if mock.prompt:
                 return self._invented(name, arguments, mock.prompt, turn)
             turn.hit(name)
-            return mock.result
+            return deepcopy(mock.result)  # it answers again, and agents change what they get
         return self._miss(name, arguments, "is mocked, and no mock has these arguments", turn)
 
     def _recorded(self, name: str, arguments: Json) -> tuple[RecordedCall | None, str]:
