@@ -303,6 +303,26 @@ def test_an_agent_that_hangs_is_cancelled_and_its_turn_recorded(
     assert case["actualConversation"][0]["telemetry"]["status"] == "incomplete"
 
 
+@pytest.mark.parametrize("count", [1, 2], ids=["messages", "messages and turn"])
+def test_a_function_that_edits_its_messages_changes_no_later_turn(count: int, runs: Runs) -> None:
+    context: tuple[dict[str, Any], ...] = ({"role": "system", "content": "Be kind."},)
+    given: list[list[str]] = []
+
+    def edits(messages: list[dict[str, Any]]) -> str:
+        given.append([one["content"] for one in messages])
+        for one in messages:
+            one["content"] += " (be brief)"
+        messages.append({"role": "system", "content": "More."})
+        return "Yes."
+
+    agent = edits if count == 1 else lambda messages, turn: edits(messages)
+
+    (end,) = runs.run(agent, unit_of("One?", "Two?", context=context))
+
+    assert (end.state, end.reason) == ("ended", "")
+    assert given == [["Be kind.", "One?"], ["Be kind.", "One?", "Yes.", "Two?"]]
+
+
 def test_a_factory_makes_an_agent_for_each_unit_and_says_what_it_can_take(runs: Runs) -> None:
     made: list[Any] = []
 

@@ -7,6 +7,7 @@ of the recorder records.  An exception of the agent passes through: it is the ag
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, Protocol, TypeAlias
 
@@ -74,7 +75,8 @@ class Asked:
     """One turn of a unit: the conversation up to and including the user's message."""
 
     unit: Unit
-    messages: Sequence[ChatMessage]
+    messages: list[ChatMessage]
+    """Copies, which the agent may change."""
 
     @property
     def user(self) -> str:
@@ -140,13 +142,13 @@ class Conversation:
     """Turns that began."""
 
     def __post_init__(self) -> None:
-        self.messages = [*self.unit.context]
+        self.messages = deepcopy([*self.unit.context])
 
     def ask(self, user: str) -> Asked:
         """Add the user's message and return the turn."""
         self.turns += 1
         self.messages.append({"role": "user", "content": user})
-        return Asked(self.unit, list(self.messages))
+        return Asked(self.unit, deepcopy(self.messages))
 
     def answered(self, answer: str | None) -> None:
         """Add the agent's answer."""

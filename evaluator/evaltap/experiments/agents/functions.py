@@ -58,7 +58,7 @@ class FunctionSession:
     async def answer(self, asked: Asked) -> str | None:
         """Call the function within a recorded turn; its return value is the answer."""
         with ending_on_a_miss(), turn_of(self._recorder, asked) as turn:
-            given = (list(asked.messages), turn) if self._takes_turn else (list(asked.messages),)
+            given = (asked.messages, turn) if self._takes_turn else (asked.messages,)
             try:
                 returned = await called(self._function, *given)
             except asyncio.CancelledError:
