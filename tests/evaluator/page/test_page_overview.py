@@ -1,5 +1,7 @@
 """The overview agrees with the rows."""
 
+import copy
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -9,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evaltap.cli.main import main
 from evaltap.evaluator.analysis.estimates.rates import estimate_rates
 from evaltap.evaluator.analysis.stats.rate import Interval, Rate
 from evaltap.evaluator.analysis.summaries.summaries import Summaries
@@ -22,8 +25,8 @@ from evaltap.evaluator.store.readers import Readers
 from evaltap.schemas.errors import InputError
 from support.servers.page_server import served
 from support.worlds.page_store import NOON, support_store
+from support.worlds.shop import POLITE, landed
 from support.worlds.shop import Asked as Turn
-from support.worlds.shop import landed
 
 ASKED = PageRequest({}, Person("ann", "admin"), Path("x.duckdb"), now=NOON + timedelta(days=2))
 
@@ -184,6 +187,35 @@ def test_a_reason_that_was_to_be_expected_before_and_did_not_show_is_new(tmp_pat
     }
     assert again.reasons == today.reasons
     assert not any(one.of.is_new for one in week.reasons)  # no turn before that week
+
+
+def test_a_failure_counts_among_the_reasons_of_the_span_of_its_turn(tmp_path: Path) -> None:
+    asked = [Turn("long ago", answer="No.", session="s"), Turn("now", answer="No.", session="s")]
+    with Store(landed(tmp_path, asked)) as store:
+        store.execute(
+            "UPDATE turns SET started_at = started_at - INTERVAL 30 DAYS"
+            " WHERE user_text = 'long ago'"
+        )
+        assert _reasons_of(store) == {"polite": 1}
+
+
+def test_a_corrected_metric_leaves_no_reasons_of_the_verdicts_before(tmp_path: Path) -> None:
+    path = landed(tmp_path, [Turn("Where is it?", answer="No."), Turn("And B-7?", answer="No.")])
+    corrected = copy.deepcopy(POLITE)
+    corrected["criterion"]["rules"]["rules"][0]["values"] = ["No"]
+    again = tmp_path / "again.json"
+    again.write_text(json.dumps([corrected, POLITE | {"metricName": "kind"}]))
+    main(["score", str(path), "--metrics", str(again), "--json"])
+
+    with Store(path) as store:
+        assert _reasons_of(store) == {"kind": 2}
+
+
+def _reasons_of(store: Store) -> dict[str, int]:
+    """Return the number of failures by metric that the overview shows."""
+    Summaries(store).refresh()
+    with Readers(store).reading() as reader:
+        return {one.of.metric: one.of.count for one in overview.read(reader, ASKED).reasons}
 
 
 def test_the_pass_rate_is_drawn_beside_the_period_before_and_the_alarms(store: Store) -> None:

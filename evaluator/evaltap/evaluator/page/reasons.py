@@ -18,16 +18,50 @@ _Key = tuple[str, str, str]
 SHOWN: Final = 8
 CHANCE: Final = 0.05
 """A reason is new if the probability of its earlier absence by chance is below this."""
+# The newest verdict of a turn counts, on its newest revision, by the time of the turn, or of the
+# score if it never landed.  Only the newest failures of each version are compared with later verdicts:
+# comparing all of a million turns takes several times as long, and a new version of a metric replaces
+# those of an old one together.
 _REASONS: Final = """
-SELECT metric_name, status, reason, count(*), min(last_at) FROM (
-  SELECT t.metric_name, t.status, coalesce(t.reason, '') AS reason, c.last_at, t.scored_at
-  FROM turn_scores t JOIN (
-    SELECT app_name, eval_set_id, eval_id, last_at FROM case_index
+WITH failures AS MATERIALIZED (
+  SELECT app_name, eval_set_id, eval_id, invocation_id, metric_name
+  FROM turn_scores SEMI JOIN (
+    SELECT app_name, eval_set_id, eval_id FROM case_index
     WHERE severity >= 3 AND last_at >= $start AND first_at < $until
       AND ($app::VARCHAR = '' OR app_name = $app)
-  ) c USING (app_name, eval_set_id, eval_id)
-  WHERE t.status IN ('failed', 'error') AND t.scored_at >= $start
-  ORDER BY t.scored_at DESC LIMIT 1000
+  ) USING (app_name, eval_set_id, eval_id)
+  WHERE status IN ('failed', 'error') AND scored_at >= $start
+  QUALIFY row_number() OVER (
+    PARTITION BY metric_name, metric_digest ORDER BY scored_at DESC
+  ) <= 1000
+),
+newest AS (
+  SELECT app_name, eval_set_id, eval_id, invocation_id, turn_revision, metric_name, status,
+         coalesce(reason, '') AS reason, scored_at
+  FROM turn_scores
+  SEMI JOIN failures USING (app_name, eval_set_id, eval_id, invocation_id, metric_name)
+  WHERE scored_at >= $start
+  QUALIFY row_number() OVER (
+    PARTITION BY app_name, eval_set_id, eval_id,
+                 if(invocation_id = '', turn_index::VARCHAR, invocation_id), metric_name
+    ORDER BY turn_revision DESC, scored_at DESC
+  ) = 1
+),
+landed AS (
+  SELECT app_name, eval_set_id, eval_id, invocation_id, turn_revision AS revision,
+         coalesce(started_at, landed_at) AS turn_at
+  FROM turns SEMI JOIN failures USING (app_name, eval_set_id, eval_id, invocation_id)
+  QUALIFY row_number() OVER (
+    PARTITION BY app_name, eval_set_id, eval_id, invocation_id
+    ORDER BY turn_revision DESC, landed_seq
+  ) = 1
+)
+SELECT metric_name, status, reason, count(*), min(happened_at) FROM (
+  SELECT metric_name, status, reason, coalesce(turn_at, scored_at) AS happened_at, scored_at
+  FROM newest LEFT JOIN landed USING (app_name, eval_set_id, eval_id, invocation_id)
+  WHERE status IN ('failed', 'error') AND coalesce(revision, turn_revision) = turn_revision
+    AND happened_at >= $start AND happened_at < $until
+  ORDER BY scored_at DESC LIMIT 1000
 )
 GROUP BY metric_name, status, reason ORDER BY max(scored_at) DESC, reason
 """
