@@ -157,3 +157,55 @@ def test_an_agent_that_records_itself_writes_nothing_to_the_log_of_production(
 
     assert code == 0, told
     assert not Path("production.db").exists()
+
+
+DIES = """
+import os, sys
+
+class Unsaid(Exception):
+    def __str__(self):
+        return self.args[3]
+
+def agent(messages):
+    said = messages[-1]["content"]
+    if said == "talks":
+        print("of the first", flush=True)
+        print("long " * 100, flush=True)
+    if said in ("talks", "is silent"):
+        os._exit(4)
+    if said == "cannot say why":
+        raise Unsaid
+    return "Hello."
+"""
+
+
+def ends(evaltap: Evaltap, *said: str) -> dict[str, str]:
+    """Run an agent one turn after another; return why each ended, by what it was told."""
+    Path("dies.py").write_text(DIES)
+    turns = [{"userContent": {"role": "user", "content": one}} for one in said]
+    write(
+        *(
+            {**greeting("x"), "evalId": one["userContent"]["content"], "conversation": [one]}
+            for one in turns
+        )
+    )
+    metrics = [{"metricName": "run_succeeded", "threshold": 1}]
+    Path("metrics.json").write_text(json.dumps(metrics))
+
+    run(evaltap, "dies:agent", "--concurrency", "1")
+
+    with Store("x.duckdb") as store:
+        return dict(store.rows("SELECT eval_id, coalesce(reason, state) FROM latest_units"))
+
+
+@pytest.mark.slow
+def test_a_process_that_died_is_quoted_and_not_those_before_it(evaltap: Evaltap) -> None:
+    found = ends(evaltap, "talks", "is silent", "answers")
+
+    assert found == {
+        "talks": "the agent's process exited with code 4; it printed last: of the first / "
+        + ("long " * 40)
+        + "…",
+        "is silent": "the agent's process exited with code 4",
+        "answers": "scored",
+    }

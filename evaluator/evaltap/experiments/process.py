@@ -19,6 +19,7 @@ from evaltap.schemas.errors import InputError
 
 START_SECONDS: Final = 120.0
 LAST_LINES: Final = 5
+_LONGEST_LINE: Final = 200
 
 
 class AgentEnd(Protocol):
@@ -64,6 +65,7 @@ class AgentProcess(AgentEnd):
         to_read, self._in = os.pipe()
         out, to_write = os.pipe()
         with output.open("ab") as printed:
+            self._printed_before = printed.tell()  # by processes that have died
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "evaltap.experiments.worker", str(to_read), str(to_write)],
                 pass_fds=(to_read, to_write),
@@ -150,7 +152,7 @@ class AgentProcess(AgentEnd):
             if code < 0
             else f"exited with code {code}"
         )
-        said = _last_lines(self._output)
+        said = _last_lines(self._output, self._printed_before)
         return f"{how}; it printed last: {' / '.join(said)}" if said else how
 
     def _send(self, message: Unit | WorkerSettings | None) -> None:
@@ -171,8 +173,10 @@ def _write_whole(pipe: int, data: bytes) -> None:
         data = data[os.write(pipe, data) :]
 
 
-def _last_lines(path: Path) -> Sequence[str]:
+def _last_lines(path: Path, begin: int) -> Sequence[str]:
+    """Return the last lines of a file from an offset on; of a long one its beginning."""
     with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - 4_000))
+        file.seek(max(begin, path.stat().st_size - 4_000))
         text = file.read().decode(errors="replace")
-    return [one.strip() for one in deque(filter(str.strip, text.splitlines()), LAST_LINES)]
+    last = deque(filter(None, map(str.strip, text.splitlines())), LAST_LINES)
+    return [one if len(one) <= _LONGEST_LINE else f"{one[:_LONGEST_LINE]}…" for one in last]
