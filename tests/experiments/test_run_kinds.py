@@ -209,3 +209,11 @@ def test_a_process_that_died_is_quoted_and_not_those_before_it(evaltap: Evaltap)
         "is silent": "the agent's process exited with code 4",
         "answers": "scored",
     }
+
+
+@pytest.mark.slow
+def test_an_exception_without_a_text_is_named_and_ends_no_other_run(evaltap: Evaltap) -> None:
+    assert ends(evaltap, "cannot say why", "answers") == {
+        "cannot say why": "Unsaid",
+        "answers": "scored",
+    }

@@ -301,8 +301,11 @@ class Worker:
 
 
 def _said(error: BaseException) -> str:
-    text = " ".join(str(error).split())[:500]
-    if isinstance(error, AgentError | EvaltapError):
+    try:
+        text = " ".join(str(error).split())[:500]
+    except Exception:  # the class is the agent's, too
+        text = ""
+    if text and isinstance(error, AgentError | EvaltapError):
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
