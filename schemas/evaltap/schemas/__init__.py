@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from evaltap.schemas.formats.result import EvalCaseResult, EvalMetricResult, EvalSetResult
 
 _EXPORTS = {
+    "data": ("CaseData",),
     "formats.case": (
-        "CaseData",
         "CaseRubric",
         "CaseSource",
         "EvalCase",
