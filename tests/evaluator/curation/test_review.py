@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,25 @@ from typing import Any
 import pytest
 
 from evaltap.cli.main import main
-from evaltap.evaluator.analysis.estimates.labels import read_labels
+from evaltap.evaluator.analysis.estimates.labels import read_labels, reviewed_labels
 from evaltap.evaluator.analysis.stats.agreement import agreement, alpha, kappa
-from evaltap.evaluator.curation.review.queue import LEASE, draw_for_labels, items, next_item
+from evaltap.evaluator.curation.review.queue import (
+    LEASE,
+    Item,
+    Wanted,
+    add_items,
+    decide,
+    decisions,
+    draw_for_labels,
+    item,
+    items,
+    next_item,
+)
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.errors import FormatError
-from support.builders.cases import NOON
+from support.builders.cases import NOON, write_log
 from support.builders.commands import runner
-from support.worlds.shop import Asked, landed
+from support.worlds.shop import Asked, landed, records
 
 ASKED = [
     Asked("Where is my order?", answer="In Bern, please wait."),
@@ -137,6 +149,53 @@ def test_decisions_are_rows_and_undo_is_another(review: Review, database: Path) 
     with Store(database) as store:
         rows = store.rows("SELECT action, reviewer FROM reviews ORDER BY reviewed_at")
     assert rows == [(one, "ann") for one in ("approve", "reject", "undo", "undo")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("later", "state"),
+    [
+        (replace(ASKED[0], answer="I do not know."), "outdated"),
+        (replace(ASKED[0], tools=("refund",)), "outdated"),
+        (replace(ASKED[0], telemetry={"costUsd": 5.0}), "approved"),
+    ],
+    ids=["another answer", "another call", "only its cost"],
+)
+def test_a_decision_holds_for_the_turn_as_it_was_and_not_for_what_it_became(
+    review: Review, database: Path, later: Asked, state: str
+) -> None:
+    review("add")
+    review("approve", ids(review)["s-0"])
+    revised = replace(later, source={"revision": 2})
+    write_log(database.with_name("later.db"), records([revised], producer_id="q"))
+    main(["consume", "--log", str(database.with_name("later.db")), "--db", str(database),
+          "--until-idle", "--json"])  # fmt: skip
+
+    with Store(database) as store:
+        ((found, verdict, waiting),) = store.rows(
+            "SELECT state, verdict, waiting FROM v_review_items WHERE eval_id = 's-0'"
+        )
+        approved = decisions(store).approved
+        labels = reviewed_labels(store)
+
+    assert (found, waiting) == (state, False)
+    assert verdict == ("good" if state == "approved" else None)
+    assert bool(approved) == bool(labels) == (state == "approved")
+
+
+def test_a_decision_is_later_than_all_others_though_the_clock_was_set_back(database: Path) -> None:
+    noon = NOON.replace(tzinfo=None)
+    with Store(database) as store:
+        one, *_ = _queued(store)
+        decide(store, one, "ann", "approve", now=noon)
+        decide(store, one, "ann", "reject", now=noon - timedelta(minutes=5))
+
+        assert item(store, one.item_id).state == "rejected"
+
+
+def _queued(store: Store) -> list[Item]:
+    add_items(store, [Wanted("shop", "live", f"s-{n}", f"t-{n}", "all") for n in range(len(ASKED))])
+    return items(store)
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from evaltap.cli.main import main
+from evaltap.evaluator.curation.review.queue import Wanted, add_items, decide, edited, items
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.opening import ROWS_PER_GROUP
 from support.builders.cases import SAYS_YES, make_case, make_records, make_turn, write_log
@@ -69,6 +70,30 @@ def test_a_session_goes_by_its_newest_turn_with_all_that_is_known_of_it(
             ("goes on",),
             ("new",),
         ]
+
+
+def test_reviews_go_with_their_turns_and_none_is_left_to_review(
+    db: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Store(db) as store:
+        keys = store.rows(
+            "SELECT app_name, eval_set_id, eval_id, invocation_id FROM latest_turns ORDER BY landed_seq"
+        )
+        wanted = [
+            Wanted(app, name, eval_id, turn, "all", alone=True) for app, name, eval_id, turn in keys
+        ]
+        add_items(store, wanted)
+        for one in items(store):
+            if one.eval_id in ("old", "new"):
+                decide(store, one, "ann", "edit", after=edited(one, answer=f"for {one.eval_id}"))
+
+    pruned = prune(db, capsys)
+
+    assert isinstance(pruned["rows"], dict)
+    assert (pruned["rows"]["review_items"], pruned["rows"]["reviews"]) == (1, 1)
+    assert b"for old" not in db.read_bytes()
+    assert main(["estimate", str(db), "--labels", str(db)]) != 2
+    assert main(["review", "undo", str(db), "--as", "ann"]) == 0
 
 
 def test_what_was_pruned_is_neither_missed_nor_landed_again(

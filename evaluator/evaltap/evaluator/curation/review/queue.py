@@ -162,7 +162,7 @@ GROUP BY ALL ORDER BY min(landed_seq)
 def items(store: StoreReader, queue: str = "", item_id: str = "") -> list[Item]:
     """Return the items of a queue (or of all queues, if empty), in the order in which they are handed out.
 
-    Items whose turn was erased are excluded.
+    Items whose turn was erased or pruned are excluded.
     """
     asked = {"queue": queue, "item": item_id}
     rows = store.rows(_SESSIONS, asked)
@@ -243,11 +243,13 @@ def decide(
     undoes: str | None = None,
     now: datetime | None = None,
 ) -> None:
-    """Write a reviewer's action."""
+    """Write a reviewer's action, with a time after all others, even if the clock was set back."""
     if not reviewer:
         raise InputError("no reviewer given; add --as NAME, or set EVALTAP_REVIEWER")
+    ((count, last),) = store.rows("SELECT count(*), max(reviewed_at) FROM reviews")
     now = now or utc_now()
-    count = store.rows("SELECT count(*) FROM reviews")[0][0]
+    if last is not None:
+        now = max(now, last + timedelta(microseconds=1))
     parts = (one.item_id, reviewer, action, now.isoformat(), str(count))
     review_id = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
     written = orjson.dumps(after).decode() if after is not None else None

@@ -73,6 +73,8 @@ _OF_SESSIONS: Final = (
     "tool_calls",
     "turns",
     "feedback",
+    "review_items",
+    "reviews",
     "scores",
     "turn_scores",
     "rubric_votes",

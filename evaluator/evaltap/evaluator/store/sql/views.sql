@@ -456,21 +456,56 @@ SELECT producer_id,
 FROM counted c LEFT JOIN stated s USING (producer_id) LEFT JOIN drops d USING (producer_id)
 ORDER BY c.missing DESC, producer_id;
 
--- The current decision of each reviewer on each item; undone decisions do not count.
+-- The items whose turn is still there.  outdated: it was asked, called or answered something else when the item
+-- was queued, so that decisions on it say nothing about the turn as it is now.
+CREATE OR REPLACE VIEW v_reviewed_turns AS
+WITH items AS (
+  FROM review_items
+  QUALIFY row_number() OVER (PARTITION BY item_id ORDER BY added_at) = 1
+),
+newest AS (
+  SELECT app_name, eval_set_id, eval_id, invocation_id, max(turn_revision) AS newest
+  FROM turns SEMI JOIN review_items USING (app_name, eval_set_id, eval_id, invocation_id)
+  GROUP BY ALL
+),
+placed AS (
+  FROM items JOIN newest USING (app_name, eval_set_id, eval_id, invocation_id)
+),
+revised AS (
+  SELECT DISTINCT app_name, eval_set_id, eval_id, invocation_id FROM placed WHERE newest > turn_revision
+),
+calls AS (
+  SELECT app_name, eval_set_id, eval_id, invocation_id, turn_revision,
+         list({'name': tool_name, 'arguments': arguments, 'result': result} ORDER BY call_index) AS calls
+  FROM tool_calls SEMI JOIN revised USING (app_name, eval_set_id, eval_id, invocation_id)
+  GROUP BY ALL
+),
+contents AS (
+  SELECT app_name, eval_set_id, eval_id, invocation_id, turn_revision,
+         {'user': user_text, 'final': final_text, 'calls': calls} AS content
+  FROM turns SEMI JOIN revised USING (app_name, eval_set_id, eval_id, invocation_id)
+  LEFT JOIN calls USING (app_name, eval_set_id, eval_id, invocation_id, turn_revision)
+)
+SELECT i.* EXCLUDE (newest),
+       i.newest > i.turn_revision AND seen.content IS DISTINCT FROM newer.content AS outdated
+FROM placed i
+LEFT JOIN contents seen USING (app_name, eval_set_id, eval_id, invocation_id, turn_revision)
+LEFT JOIN contents newer ON newer.app_name = i.app_name AND newer.eval_set_id = i.eval_set_id
+  AND newer.eval_id = i.eval_id AND newer.invocation_id = i.invocation_id AND newer.turn_revision = i.newest;
+
+-- The current decision of each reviewer on each turn as it is now; undone decisions do not count.
 CREATE OR REPLACE VIEW v_review_decisions AS
 SELECT r.* FROM reviews r ANTI JOIN reviews u ON u.undoes = r.review_id
+SEMI JOIN (FROM v_reviewed_turns WHERE NOT outdated) t ON t.item_id = r.item_id
 WHERE r.action IN ('approve', 'edit', 'reject', 'skip')
 QUALIFY row_number() OVER (PARTITION BY r.item_id, r.reviewer ORDER BY r.reviewed_at DESC) = 1;
 
 -- The current state of each item.  state: open; approved, edited or rejected by the first reviewer; agreed or
 -- disagreed once all needed reviewers have decided; settled once a further reviewer has made a majority;
--- skipped by all.  verdict: good or bad; NULL without a decision or a majority.
+-- skipped by all; outdated if the turn has changed since.  verdict: good or bad; NULL without a decision or a
+-- majority.
 CREATE OR REPLACE VIEW v_review_items AS
-WITH items AS (
-  FROM review_items
-  QUALIFY row_number() OVER (PARTITION BY item_id ORDER BY added_at) = 1
-),
-said AS (
+WITH said AS (
   SELECT item_id,
          count(*) FILTER (action IN ('approve', 'edit')) AS good,
          count(*) FILTER (action = 'reject') AS bad,
@@ -481,8 +516,9 @@ said AS (
          max(reviewed_at) AS reviewed_at
   FROM v_review_decisions GROUP BY item_id
 )
-SELECT i.*,
+SELECT i.* EXCLUDE (outdated),
        CASE
+         WHEN outdated THEN 'outdated'
          WHEN coalesce(good + bad, 0) = 0 THEN if(coalesce(skipped, 0) > 0, 'skipped', 'open')
          WHEN good + bad >= needed AND needed > 1 AND good * bad = 0 THEN 'agreed'
          WHEN good + bad > needed AND needed > 1 AND good <> bad THEN 'settled'
@@ -491,8 +527,8 @@ SELECT i.*,
        END AS state,
        CASE WHEN good > bad THEN 'good' WHEN bad > good THEN 'bad' END AS verdict,
        coalesce(good + bad, 0) AS decisions, s.after, coalesce(reviewers, []) AS reviewers, s.reviewed_at,
-       state IN ('open', 'skipped', 'disagreed') OR decisions < needed AS waiting
-FROM items i LEFT JOIN said s USING (item_id);
+       NOT outdated AND (state IN ('open', 'skipped', 'disagreed') OR decisions < needed) AS waiting
+FROM v_reviewed_turns i LEFT JOIN said s USING (item_id);
 
 -- The newest state of each trial of an experiment.
 CREATE OR REPLACE VIEW latest_units AS
