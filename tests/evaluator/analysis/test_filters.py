@@ -361,6 +361,16 @@ def test_an_error_is_found_by_its_name_without_its_module(
         assert [one["eval_id"] for one in json.loads(capsys.readouterr().out)] == ["s-0"]
 
 
+def test_a_crash_without_a_type_is_an_error(tmp_path: Path) -> None:
+    silent = {"status": "error"}
+    told = {"status": "error", "error": {"message": "TimeoutError: too slow"}}
+    asked = [Asked("A?", telemetry=silent), Asked("B?", telemetry=told), Asked("C?")]
+    with Store(landed(tmp_path, asked, metrics=[])) as store:
+        for text, found in (("error:*", ["s-0", "s-1"]), ("error:TimeoutError", ["s-1"])):
+            chosen = chosen_keys(store, Choice(parse_filter(text)))
+            assert sorted(eval_id for _, _, eval_id in chosen) == found
+
+
 @pytest.mark.parametrize("term", ["error:TimeoutError", "error:*", 'in:all "too slow"'])
 def test_an_error_of_a_tool_that_is_a_text_alone_is_found(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], term: str

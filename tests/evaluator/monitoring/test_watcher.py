@@ -392,6 +392,35 @@ def test_an_outage_of_a_tool_is_an_alarm_though_no_session_has_ended(evaltap: Ev
     )
 
 
+@pytest.mark.slow
+def test_an_alarm_of_crashes_lists_the_turns_that_crashed(evaltap: Evaltap) -> None:
+    now = datetime.now(UTC).replace(microsecond=0)
+    ends = ["ok"] * 20 + ["error", "error", "ok", "incomplete"] * 10
+    records = []
+    for place, status in enumerate(ends):
+        at = now - timedelta(minutes=25) + timedelta(seconds=20 * place)
+        failed = {"error": {"type": "TimeoutError", "message": "x"}} if status == "ok" else {}
+        turn = make_turn(
+            tools=[{**make_tool(), **failed}],
+            creationTimestamp=at.timestamp(),
+            telemetry={"status": status},
+        )
+        case = make_case(f"s-{place}", [turn])
+        records.append(encode_case(case, producer_id="p", seq=place + 1, time=at))
+    watch = {"name": "failing", "signal": "error_rate", "above": 0.1, "hours": 1}
+    Path("monitor.json").write_text(json.dumps({"watch": [watch]}))
+    write_log(Path("t.log.db"), records)
+    consume(evaltap)
+
+    (firing,) = alerts(evaltap)[1]
+    shown = evaltap("cases", "t.duckdb", firing["cases_filter"], "--json", "--limit", "100")
+
+    listed = {one["eval_id"] for one in json.loads(shown[1])}
+    crashed = {f"s-{place}" for place, status in enumerate(ends) if status == "error"}
+    assert {*firing["cases"]} <= listed <= crashed
+    assert listed
+
+
 # One cause is one alarm.
 
 

@@ -13,7 +13,8 @@ from evaltap.schemas.formats.monitor import Watch
 _BAD: Final[Mapping[str, str]] = {
     "pass_rate": "metric:{metric}=failed,crashed",
     "not_scored": "metric:{metric}=not_evaluated,error",
-    "error_rate": "error:*",
+    # `error:*` alone lists failures of tools too, `status:crashed` alone turns that did not end.
+    "error_rate": "status:crashed error:*",
     "tool_error_rate": "error:*",
     "negative_feedback": "feedback:down",
     "slow_rate": "sort:latency",

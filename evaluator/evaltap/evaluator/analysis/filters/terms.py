@@ -94,12 +94,13 @@ def _error(term: Term, bound: Bound) -> str:
     # Types are recorded with their module; users search for the name that they raise.
     short = "regexp_extract(error_type, '[^.]*$')"
     condition = f"({matches('error_type', term, bound)} OR {matches(short, term, bound)})"
-    # A tool's error that is only a text may begin with the type: `TimeoutError: too slow`.
+    # An error that is only a text may begin with the type: `TimeoutError: too slow`.
     told = (
         "coalesce(nullif(error_type, ''), regexp_extract(error_message, '^([A-Za-z0-9_.]+):', 1))"
     )
     in_tool = condition.replace("error_type", told)
-    return f"{_turns(condition)} UNION ALL SELECT {KEYS} FROM latest_tool_calls WHERE {in_tool}"
+    in_turn = condition.replace("error_type", f"coalesce({told}, if(status = 'error', '', NULL))")
+    return f"{_turns(in_turn)} UNION ALL SELECT {KEYS} FROM latest_tool_calls WHERE {in_tool}"
 
 
 def _gap(term: Term, bound: Bound) -> str:
