@@ -49,6 +49,11 @@ class CommandParser(argparse.ArgumentParser):
         actions = _actions_of(called)
         namespace, unknown = self.parse_known_args(self._with_settings(arguments))
         parser, behind = self._called(arguments)
+        if unknown[:1] == ["--"] and (several := _several_of(parser)):
+            # argparse takes the words of an argument only from one side of the options.
+            words = [parser._get_value(several, word) for word in unknown[1:]]
+            setattr(namespace, several.dest, [*getattr(namespace, several.dest, ()), *words])
+            unknown = []
         if unknown:
             word = arguments[behind]
             if actions is not None and (hint := did_you_mean(word, actions.choices)):
@@ -160,6 +165,12 @@ def _actions_of(
     parser: argparse.ArgumentParser,
 ) -> "argparse._SubParsersAction[CommandParser] | None":
     found = (one for one in parser._actions if isinstance(one, argparse._SubParsersAction))
+    return next(found, None)
+
+
+def _several_of(parser: argparse.ArgumentParser) -> argparse.Action | None:
+    """Return the positional argument that takes several words, if there is one."""
+    found = (one for one in parser._get_positional_actions() if one.nargs in ("*", "+"))
     return next(found, None)
 
 

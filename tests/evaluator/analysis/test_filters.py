@@ -348,6 +348,20 @@ def test_a_value_that_nothing_has_is_named_if_no_case_matches(
     assert capsys.readouterr().err.rstrip().endswith(f"no case matches {text}; {says}")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [["--", "-tool:refund", "status:failed"], ["--limit", "9", "--", "-tool:refund", "status:failed"],
+     ["status:failed", "--limit", "9", "--", "-tool:refund"]],
+)  # fmt: skip
+def test_a_filter_may_begin_with_a_minus_behind_two_of_them(
+    database: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    assert main(["cases", "--json", str(database), *words]) == 0
+
+    found = sorted(one["eval_id"] for one in json.loads(capsys.readouterr().out))
+    assert found == ["s-0", "s-4"]
+
+
 def test_an_error_is_found_by_its_name_without_its_module(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
