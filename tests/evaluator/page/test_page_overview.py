@@ -1,6 +1,5 @@
 """The overview agrees with the rows."""
 
-import copy
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -201,8 +200,7 @@ def test_a_failure_counts_among_the_reasons_of_the_span_of_its_turn(tmp_path: Pa
 
 def test_a_corrected_metric_leaves_no_reasons_of_the_verdicts_before(tmp_path: Path) -> None:
     path = landed(tmp_path, [Turn("Where is it?", answer="No."), Turn("And B-7?", answer="No.")])
-    corrected = copy.deepcopy(POLITE)
-    corrected["criterion"]["rules"]["rules"][0]["values"] = ["No"]
+    corrected = json.loads(json.dumps(POLITE).replace("please", "No"))
     again = tmp_path / "again.json"
     again.write_text(json.dumps([corrected, POLITE | {"metricName": "kind"}]))
     main(["score", str(path), "--metrics", str(again), "--json"])
