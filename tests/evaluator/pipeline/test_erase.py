@@ -14,7 +14,8 @@ from evaltap.evaluator.page.security.access import Person
 from evaltap.evaluator.store.database import Store
 from evaltap.recorder import Recorder
 from evaltap.schemas.log.local import open_log
-from evaltap.schemas.wire.record import Manifest, WireRecord, encode_manifest
+from evaltap.schemas.wire.feedback import Feedback
+from evaltap.schemas.wire.record import Manifest, WireRecord, encode_feedback, encode_manifest
 from support.builders.cases import TRAJECTORY, make_case, make_records, make_turn, write_log
 
 CANARY = "Zanzibar4711"
@@ -181,6 +182,51 @@ def test_a_subject_is_known_by_its_pseudonym(capsys: pytest.CaptureFixture[str])
     log.close()
     assert {b"b-0", b"b-1"} <= keys
     assert not {b"a-0", b"a-1"} & keys
+
+
+@pytest.mark.slow
+def test_scores_that_quote_the_subjects_feedback_go_and_the_cases_are_scored_again(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write_log(Path("log.db"), make_records([case("o-1", "bob", "other words")]))
+    metric = {"metricName": "user_feedback", "threshold": 1, "criterion": {"feedback": {}}}
+    Path("m.json").write_text(json.dumps([metric, TRAJECTORY]))
+    thought = Feedback(
+        "f-1", "o-1", "o-1", datetime.now(UTC), app_name="app", invocation_id="t-1", positive=False,
+        comment=f"I am {CANARY}", given_by=USER,
+    )  # fmt: skip
+    write_log(Path("log.db"), [encode_feedback(thought, producer_id="q")])
+    consume = [
+        "consume",
+        "--log",
+        "log.db",
+        "--db",
+        "x.duckdb",
+        "--until-idle",
+        "--metrics",
+        "m.json",
+    ]
+    main(consume)
+    main(["store", "archive", "x.duckdb", "--to", "arch"])
+    read = "SELECT DISTINCT metric_name, status FROM turn_scores ORDER BY 1"
+    with Store("x.duckdb") as store:
+        before = store.rows(read)
+
+    main(
+        ["store", "erase", "--subject", USER, "--log", "log.db", "--db", "x.duckdb", "--db", "arch"]
+    )
+    files = [path for path in Path().rglob("*") if path.is_file()]
+    left = [path.name for path in files if CANARY.encode() in path.read_bytes()]
+    with Store("x.duckdb") as store:
+        after = store.rows(read)
+    main(consume)
+    with Store("x.duckdb") as store:
+        again = store.rows("SELECT metric_name, status FROM latest_turn_scores ORDER BY 1")
+
+    assert before == [(TRAJECTORY["metricName"], "passed"), ("user_feedback", "failed")]
+    assert left == []
+    assert after == [(TRAJECTORY["metricName"], "passed")]
+    assert again == [(TRAJECTORY["metricName"], "passed"), ("user_feedback", "not_evaluated")]
 
 
 @pytest.mark.slow

@@ -160,7 +160,9 @@ ORDER BY r.started_at DESC LIMIT 20
 """
 _EVALUATORS: Final = f"SELECT DISTINCT metric_name, evaluator_name FROM scores WHERE {THIS_CASE}"
 _IN_REVIEW: Final = f"SELECT 1 FROM review_items WHERE {THIS_CASE} LIMIT 1"
-_QUEUED: Final = f"SELECT 1 FROM v_review_items WHERE {THIS_CASE} AND verdict IS NULL AND state <> 'outdated' LIMIT 1"
+_QUEUED: Final = f"""
+SELECT 1 FROM v_review_items WHERE {THIS_CASE} AND verdict IS NULL AND state <> 'outdated' LIMIT 1
+"""
 _ANY_FEEDBACK: Final = "SELECT 1 FROM feedback WHERE eval_id = $eval_id LIMIT 1"
 _FEEDBACK: Final = """
 SELECT invocation_id, name, positive, score, comment, correction, given_by, given_at

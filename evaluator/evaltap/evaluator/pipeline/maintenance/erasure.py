@@ -18,6 +18,7 @@ from evaltap.evaluator.analysis.summaries.summaries import Summaries
 from evaltap.evaluator.cases.identity import is_about
 from evaltap.evaluator.pipeline.maintenance.archiving import remove_rows
 from evaltap.evaluator.pipeline.maintenance.mentions import mention_pattern, mentions
+from evaltap.evaluator.scoring.evaluators.user_feedback import NAME as USER_FEEDBACK
 from evaltap.evaluator.store.archives.reading import ArchiveStore
 from evaltap.evaluator.store.archives.rows import SUMMARIES
 from evaltap.evaluator.store.database import Store
@@ -266,7 +267,8 @@ def _delete(store: Store, tables: Collection[str], subject: Subject, letters: li
             {"sessions": sessions},
         )
         store.execute(_FORGET_NAMES, {"sessions": sessions})
-        for table in tables:
+        # Scores of the subject's feedback are found by that feedback, so it goes last.
+        for table in sorted(tables, key="feedback".__eq__):
             if table != "dead_letters":
                 where, given = _theirs(table, subject, sessions)
                 store.execute(f"DELETE FROM {table} WHERE {where}", given)
@@ -289,9 +291,22 @@ def _theirs(table: str, subject: Subject, sessions: list[str]) -> tuple[str, dic
     given = {"sessions": sessions}
     if table == "changes":
         return f"(eval_id IN $sessions OR coalesce({_NAMED_IN_SET}, false))", given
-    if table != "feedback":
-        return "eval_id IN $sessions", given
-    return "(eval_id IN $sessions OR given_by IN $names)", given | {"names": list(subject.names)}
+    named = given | {"names": list(subject.names)}
+    if table == "feedback":
+        return "(eval_id IN $sessions OR given_by IN $names)", named
+    if table in ("scores", "turn_scores"):
+        return f"(eval_id IN $sessions OR {_OF_FEEDBACK})", named
+    return "eval_id IN $sessions", given
+
+
+# The metric `user_feedback` quotes feedback; without it, the cases are scored again.
+_OF_FEEDBACK = f"""(
+  metric_digest IN (SELECT metric_digest FROM run_metrics WHERE evaluator_name = '{USER_FEEDBACK}')
+  AND (app_name, eval_set_id, eval_id) IN (
+    SELECT (c.app_name, c.eval_set_id, c.eval_id) FROM cases c JOIN feedback f ON {is_about("f", "c")}
+    WHERE f.given_by IN $names
+  )
+)"""
 
 
 _NAMED_IN_SET = "list_has_any(TRY_CAST(detail->'$.cases' AS VARCHAR[]), $sessions)"
@@ -302,6 +317,9 @@ _TEXTS = {
     "recorded_sessions": ("conversation",),
     "gate_results": ("case_json", "feedback", "feedback_given"),
     "feedback": ("comment", "correction", "name", "given_by"),
+    "reviews": ("after", "comment"),
+    "scores": ("reason",),
+    "turn_scores": ("reason",),
 }
 """The columns in which other people's data may name the subject."""
 
