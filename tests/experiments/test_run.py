@@ -13,7 +13,11 @@ from typing import Any
 
 import pytest
 
+from evaltap.evaluator.page.request import PageRequest
+from evaltap.evaluator.page.security.access import Person
+from evaltap.evaluator.page.views.compare import read as shown
 from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.readers import Readers
 from evaltap.experiments.pseudonyms import Inventions
 from evaltap.schemas.files.documents import read_result
 from support.builders.commands import Evaltap
@@ -342,15 +346,27 @@ def test_a_dry_run_says_what_would_be_done_and_calls_nothing(evaltap: Evaltap) -
 
 
 @pytest.mark.slow
-def test_two_versions_in_one_store_are_compared(evaltap: Evaltap) -> None:
+def test_two_versions_in_one_store_are_compared_case_by_case(evaltap: Evaltap) -> None:
     run(evaltap, "agents:answer", "--runs", "5", "--version", "1")
     code, found, _ = run(evaltap, "agents:wrong", "--runs", "5", "--version", "2")
     compared = evaltap("compare", "x.duckdb@version=1", "x.duckdb@version=2")
+    traffic = evaltap("compare", "x.duckdb@version=1", "x.duckdb@environment=experiment")
+    with Store("x.duckdb") as store, Readers(store).reading() as reader:
+        page = shown(
+            reader,
+            PageRequest(
+                {"a": "version:1", "b": "version:2"}, Person("ann", "admin"), Path("x.duckdb")
+            ),
+        )
 
     assert code == 1
     assert found["metrics"][0]["pass_rate"] == 0.0
     assert compared[0] == 1
     assert "-100.0 points" in compared[1]
+    assert re.search(r"^newly failing \(2\)$", compared[1], re.MULTILINE)
+    assert re.search(r"^  sum\s+5/5 -> 0/5", compared[1], re.MULTILINE)
+    assert "sessions" in traffic[1], "other slices are traffic, of which nothing is paired"
+    assert (page.paired, page.verdict) == (2, "regression")
 
 
 @pytest.mark.slow
@@ -529,6 +545,38 @@ def test_ctrl_c_ends_in_order_and_says_how_to_go_on(tmp_path: Path) -> None:
     again = start(tmp_path, "--concurrency", "8", "--resume")
     assert json.loads(again.communicate(timeout=120)[0])["units"]["scored"] == 12
     assert len((tmp_path / "calls.txt").read_text().splitlines()) == 12, "no call is repeated"
+
+
+LANDS_LATE = """
+import os, signal, time
+from agents import answer
+
+def agent(messages, turn):
+    if not os.path.exists("calls.txt"):
+        os.kill(os.getppid(), signal.SIGSTOP)
+    elif messages[-1]["content"] == "add 1 1" and not os.path.exists("killed.txt"):
+        open("killed.txt", "x").close()
+        time.sleep(1)  # the first turn is on the log, and is not landed
+        os.kill(os.getppid(), signal.SIGKILL)
+    return answer(messages, turn)
+"""
+
+
+@pytest.mark.slow
+def test_what_is_on_the_log_before_anything_has_landed_is_not_lost(tmp_path: Path) -> None:
+    slow_set(tmp_path, 3, 0)
+    (tmp_path / "slow.py").write_text(LANDS_LATE)
+    killed = start(tmp_path, "--concurrency", "1")
+    killed.communicate(timeout=120)
+    with Store(tmp_path / "x.duckdb") as store:
+        landed = store.rows("SELECT count(*) FROM turns")
+    again = start(tmp_path, "--concurrency", "1", "--resume")
+    found = json.loads(again.communicate(timeout=120)[0])
+
+    assert (killed.returncode, landed) == (-signal.SIGKILL, [(0,)])
+    assert found["units"]["scored"] == 3
+    said = (tmp_path / "calls.txt").read_text().splitlines()
+    assert said.count("add 0 1") == 1, "its turn has landed from the log"
 
 
 @pytest.mark.chaos

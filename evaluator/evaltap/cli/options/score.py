@@ -283,7 +283,8 @@ class CompareOptions:
       X.duckdb@SINCE/UNTIL            live traffic of a period
       X.duckdb@NAME=VALUE,...         live traffic with these values; the names are
                                       those of `evaltap estimate --by`
-    Live traffic is compared by estimated pass rates.
+    Live traffic is compared by estimated pass rates, but versions that `evaltap run`
+    or `replay` ran (X.duckdb@version=V) case by case, each run as a trial.
 
     Cases are paired by app, eval set and eval id. The finding for each case:
       regressed    worse, allowing for the number of cases

@@ -15,9 +15,9 @@ from evaltap.evaluator.reports.compare import wording
 from evaltap.evaluator.reports.compare.comparison import compare
 from evaltap.evaluator.reports.compare.html import OUTCOMES, MetricLine, metric_lines
 from evaltap.evaluator.reports.compare.model import CaseChange, Comparison, MetricChange, Rules
-from evaltap.evaluator.reports.compare.reading import side_of
+from evaltap.evaluator.reports.compare.reading import compare_selections, side_of
 from evaltap.evaluator.reports.compare.sides import Side, no_trials
-from evaltap.evaluator.reports.compare.traffic import Selection, compare_traffic
+from evaltap.evaluator.reports.compare.traffic import Selection
 from evaltap.evaluator.reports.html.case import TurnView, views_of
 from evaltap.evaluator.reports.model import Cell, Limits, pattern
 from evaltap.evaluator.reports.reader import read_case
@@ -112,7 +112,8 @@ class ComparePage:
     chosen: tuple[str, str] = ("", "")
     """The values of both sides in the form: a run's id, or `version:` and a version."""
     unpaired: bool = False
-    """Whether the sides are versions, whose sessions are not paired; there are no rows then."""
+    """Whether the sides are versions: there are no rows then, and sessions are only paired if experiments
+    ran them."""
 
 
 VERSION: Final = "version:"
@@ -162,11 +163,12 @@ def _of_versions(
 
     try:
         sides = [
-            Selection(f"version {one}", reader.path, Scope(where=where), reader)
+            Selection(f"version {one}", reader.path, Scope(where=where), reader, one)
             for one in (base, head)
             for where in [condition("version", one, where="Compare")]
         ]
-        found = compare_traffic(sides[0], sides[1], Rules(across_metrics=bool(request["across"])))
+        rules = Rules(across_metrics=bool(request["across"]))
+        found = compare_selections(sides[0], sides[1], rules)
     except InputError as error:
         across = "" if request["across"] else to(base, head, "1")
         return replace(page, problem=str(error), across_href=across)
@@ -176,6 +178,7 @@ def _of_versions(
         verdict=found.verdict,
         headline=wording.headline(found),
         metrics=metric_lines(found, failing),
+        paired=len(found.leading.cases),
         notes=found.notes,
     )
 

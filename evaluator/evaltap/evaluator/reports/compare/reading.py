@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ from evaltap.evaluator.reports.compare.sides import (
     recorded_turn,
     recording_of,
 )
-from evaltap.evaluator.reports.compare.traffic import compare_traffic, selection_of
+from evaltap.evaluator.reports.compare.traffic import Selection, compare_traffic, selection_of
 from evaltap.evaluator.reports.evidence import Comparison as Compared
 from evaltap.evaluator.scoring.results.references import attach_kept
 from evaltap.evaluator.store.database import sql
@@ -91,17 +92,53 @@ def read_side(text: str) -> Side:
 def compare_sides(base: str, head: str, rules: Rules) -> Comparison:
     """Compare the sides named by two arguments: runs case by case, slices of traffic as a whole.
 
-    Raises InputError for an invalid argument, and if one side is runs and the other traffic.
+    Versions that experiments ran are compared case by case, too.  Raises InputError for an invalid argument,
+    and if one side is runs and the other traffic.
     """
     selections = [selection_of(text) for text in (base, head)]
     first, second = selections
     if first is not None and second is not None:
-        return compare_traffic(first, second, rules)
+        return compare_selections(first, second, rules)
     if first is not None or second is not None:
         raise InputError(
             f"{base} and {head}: one is traffic (FILE@...), the other runs; expected two of the same kind"
         )
     return compare(read_side(base), read_side(head), rules)
+
+
+def compare_selections(base: Selection, head: Selection, rules: Rules) -> Comparison:
+    """Compare slices of traffic: case by case if experiments ran both, on the same cases; else as a whole."""
+    versions = [_experimented(side) for side in (base, head)]
+    if not all(versions):
+        return compare_traffic(base, head, rules)
+    sides = []
+    for side, version in zip((base, head), versions, strict=True):
+        with side.opened() as store:
+            found = side_of(store, version=version)
+        sides.append(replace(found, name=side.name, trials=partial(_again, side, version)))
+    return compare(sides[0], sides[1], rules)
+
+
+_ONLY_UNITS = """
+SELECT count(*) > 0 AND count(*) = count(u.eval_id)
+FROM (SELECT DISTINCT app_name, eval_set_id, eval_id FROM turns WHERE version = $version) t
+LEFT JOIN (SELECT DISTINCT app_name, eval_set_id, eval_id FROM units) u
+  USING (app_name, eval_set_id, eval_id)
+"""
+
+
+def _experimented(side: Selection) -> str:
+    """Return the version that a side selects if all of it was run by experiments; otherwise empty."""
+    if not side.version:
+        return ""
+    with side.opened() as store:
+        ((only_units,),) = store.rows(_ONLY_UNITS, {"version": side.version})
+    return side.version if only_units else ""
+
+
+def _again(side: Selection, version: str, cases: Collection[CaseKey]) -> TrialCases:
+    with side.opened() as store:
+        return _trials(store, (), cases, version)
 
 
 def export_scores(texts: Sequence[str], out: Path) -> int:
@@ -201,8 +238,11 @@ def read_store_side(path: Path, runs: Sequence[str] = ()) -> Side:
         return replace(side_of(store, runs), trials=trials)
 
 
-def side_of(store: StoreReader, runs: Sequence[str] = ()) -> Side:
-    """Return the scores of an open store like `read_store_side`; its cases are read while it is open."""
+def side_of(store: StoreReader, runs: Sequence[str] = (), *, version: str = "") -> Side:
+    """Return the scores of an open store like `read_store_side`; its cases are read while it is open.
+
+    `version` leaves the recordings of one version of the agent.
+    """
     path = store.path
     known = store.column("SELECT run_id FROM runs ORDER BY started_at")
     for run in runs:
@@ -211,12 +251,12 @@ def side_of(store: StoreReader, runs: Sequence[str] = ()) -> Side:
     scored = [
         (ScoreRow((app, eval_set, eval_id), *score), run, stored_set)
         for app, eval_set, eval_id, *score, run, stored_set in store.rows(
-            query, {"runs": list(runs)}
+            query, {"runs": list(runs), "version": version}
         )
     ]
     if not scored:
         raise InputError(f"{path}: no scores yet; score it with `evaltap score {path}`")
-    recordings = _recordings(_turns(store, runs, _SEEN))
+    recordings = _recordings(_turns(store, runs, version, _SEEN))
     name = f"{path}#{','.join(runs)}" if runs else str(path)
     rows = [row for row, *_ in scored]
     count = len({run for _, run, _ in scored})
@@ -227,7 +267,7 @@ def side_of(store: StoreReader, runs: Sequence[str] = ()) -> Side:
         metrics_of(rows),
         recordings,
         contents_of(recordings),
-        lambda cases: _trials(store, runs, cases),
+        lambda cases: _trials(store, runs, cases, version),
         rows,
         stored,
         _compared(store, runs),
@@ -235,9 +275,13 @@ def side_of(store: StoreReader, runs: Sequence[str] = ()) -> Side:
 
 
 def _turns(
-    store: StoreReader, runs: Sequence[str], columns: str, only: Collection[CaseKey] | None = None
+    store: StoreReader,
+    runs: Sequence[str],
+    version: str,
+    columns: str,
+    only: Collection[CaseKey] | None = None,
 ) -> Sequence[_Row]:
-    parameters: dict[str, object] = {"runs": list(runs)}
+    parameters: dict[str, object] = {"runs": list(runs), "version": version}
     condition = ""
     if only is not None:
         condition = "WHERE [app_name, eval_set_id, eval_id] IN (SELECT unnest($only))"
@@ -265,10 +309,14 @@ def _recordings(rows: Iterable[_Row]) -> Mapping[CaseKey, Sequence[Recording]]:
     return found
 
 
-def _trials(store: StoreReader, runs: Sequence[str], cases: Collection[CaseKey]) -> TrialCases:
+def _trials(
+    store: StoreReader, runs: Sequence[str], cases: Collection[CaseKey], version: str = ""
+) -> TrialCases:
     """Return some cases as landed, as gates judged them, or from the files that were scored."""
     found: defaultdict[CaseKey, dict[str, CaseData]] = defaultdict(dict)
-    for key, trial, turns in _by_trial(_turns(store, runs, "actual_json, expected_json", cases)):
+    for key, trial, turns in _by_trial(
+        _turns(store, runs, version, "actual_json, expected_json", cases)
+    ):
         actual = [orjson.loads(one) for one, _ in turns]
         expected = [None if one is None else orjson.loads(one) for _, one in turns]
         found[key][trial] = _case(key[2], actual, expected)
@@ -276,6 +324,8 @@ def _trials(store: StoreReader, runs: Sequence[str], cases: Collection[CaseKey])
         # A table of references knows a case by its id alone.
         some = {key: list(trials.values())[number:] for key, trials in found.items()}
         attach_kept(store, {key: rest[0] for key, rest in some.items() if rest})
+    if version:  # what gates and files were scored with has none
+        return found
     judged = store.rows(_JUDGED.format(eval_set=_EVAL_SET), {"runs": list(runs)})
     wanted = set(cases)
     for app, eval_set, eval_id, trial, text in judged:

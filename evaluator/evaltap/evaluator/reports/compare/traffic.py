@@ -38,6 +38,8 @@ class Selection:
     scope: Scope
     reader: StoreReader | None = None
     """The file if it is open."""
+    version: str = ""
+    """The version of the agent if that alone selects the traffic; otherwise empty."""
 
     def opened(self) -> AbstractContextManager[StoreReader]:
         """Open the file, unless it is open."""
@@ -69,7 +71,8 @@ def selection_of(text: str) -> Selection | None:
     if since and until and since >= until:
         raise InputError(f"{text}: the period ends before it begins; expected SINCE/UNTIL")
     scope = Scope(since=since, until=until, where=" AND ".join(conditions))
-    return Selection(text, Path(name), scope)
+    version = given.removeprefix("version=") if given.startswith("version=") else ""
+    return Selection(text, Path(name), scope, version="" if "," in given else version)
 
 
 def _moment(text: str, given: str) -> datetime | None:

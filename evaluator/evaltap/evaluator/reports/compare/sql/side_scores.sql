@@ -1,14 +1,15 @@
 -- The scores of some runs, oldest first.  A trial is a recording: of what landed a revision of the case,
 -- of files a run, of gates a run and the time that it met the case (what `revise` had mended
 -- is left out).  A session that has grown since counts with all its turns only.  Repeats of a case, which
--- the name of their eval set tells apart, are trials of the same case.
+-- the name of their eval set tells apart, are trials of the same case.  $version, unless it is empty, leaves
+-- the recordings of one version of the agent.
 WITH repeats AS (
-  SELECT app_name, eval_set_id, eval_id, any_value(run) AS run
+  SELECT app_name, eval_set_id, eval_id, any_value(run) AS run, any_value(version) AS version
   FROM turns WHERE run IS NOT NULL
   GROUP BY ALL
 ),
 named AS (
-  SELECT s.*, r.kind,
+  SELECT s.*, r.kind, p.version,
          -- Of files and gates, the name of the repeat is only in that of the eval set.
          coalesce(p.run, if(r.kind IN ('files', 'gate'), regexp_extract(s.eval_set_id, '@([^@]*)$', 1), ''))
            AS repeat
@@ -25,7 +26,7 @@ SELECT s.app_name, {eval_set}, s.eval_id,
        if(s.status = 'passed', '', left(coalesce(s.reason, ''), 1000)), s.run_id, s.eval_set_id
 FROM named s
 ANTI JOIN mended_attempts USING (run_id, app_name, eval_set_id, eval_id, revision)
-WHERE len($runs) = 0 OR list_contains($runs, s.run_id)
+WHERE (len($runs) = 0 OR list_contains($runs, s.run_id)) AND ($version = '' OR s.version = $version)
 QUALIFY s.kind NOT IN ('landed', 'live') OR (
   s.turn_count = max(s.turn_count) OVER (
     PARTITION BY s.app_name, s.eval_set_id, s.eval_id, s.kind IN ('landed', 'live')

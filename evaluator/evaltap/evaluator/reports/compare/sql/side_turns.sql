@@ -15,7 +15,7 @@ turns_then AS (
     PARTITION BY app_name, eval_set_id, eval_id, l.revision, invocation_id
   ) AS first_landed_seq
   FROM landed l JOIN turns t USING (app_name, eval_set_id, eval_id)
-  WHERE t.landed_at <= l.at
+  WHERE t.landed_at <= l.at AND ($version = '' OR t.version = $version)
   QUALIFY row_number() OVER (
     PARTITION BY app_name, eval_set_id, eval_id, l.revision, invocation_id
     ORDER BY turn_revision DESC, landed_seq
