@@ -49,6 +49,14 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 
 @pytest.fixture(scope="module")
+def foreign(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    asked = [Asked("İADE nerede? ΟΔΟΣ"), Asked("Hello.")]
+    with Store(landed(tmp_path_factory.mktemp("words"), asked)) as opened:
+        opened.execute("UPDATE scores SET status = 'failed', reason = 'ΟΔΟΣ' WHERE eval_id = 's-0'")
+        yield opened
+
+
+@pytest.fixture(scope="module")
 def summarised(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     with Store(landed(tmp_path_factory.mktemp("summaries"), TRAFFIC)) as opened:
         Summaries(opened).make()
@@ -360,6 +368,12 @@ def test_a_filter_may_begin_with_a_minus_behind_two_of_them(
 
     found = sorted(one["eval_id"] for one in json.loads(capsys.readouterr().out))
     assert found == ["s-0", "s-4"]
+
+
+@pytest.mark.parametrize("word", ["İADE", "ΟΔΟΣ", "οδοσ", "in:all İADE", "reason:ΟΔΟΣ"])
+def test_a_word_is_found_in_every_alphabet(foreign: Store, word: str) -> None:
+    ((_, _, eval_id),) = chosen_keys(foreign, Choice(parse_filter(word)))
+    assert eval_id == "s-0"
 
 
 def test_an_error_is_found_by_its_name_without_its_module(

@@ -163,7 +163,7 @@ def _score(term: Term, bound: Bound) -> str:
 
 
 def _reason(term: Term, bound: Bound) -> str:
-    words = [f"contains(lower(reason), {bound(value.lower())})" for value in term.values]
+    words = [f"contains(lower(reason), {_lower(value, bound)})" for value in term.values]
     return _scored(f"status <> 'passed' AND ({' OR '.join(words)})")
 
 
@@ -178,13 +178,18 @@ def _scored(condition: str) -> str:
 
 
 def _words(term: Term, given: Filter, bound: Bound) -> str:
-    word = bound(term.values[0].lower())
+    word = _lower(term.values[0], bound)
     found = _turns(f"contains(lower(user_text), {word}) OR contains(lower(final_text), {word})")
     if not given.everywhere:
         return found
     return f"""{found} UNION ALL SELECT {KEYS} FROM latest_tool_calls
       WHERE contains(lower(arguments::VARCHAR), {word}) OR contains(lower(result::VARCHAR), {word})
         OR contains(lower(error_message), {word})"""
+
+
+def _lower(word: str, bound: Bound) -> str:
+    # Python's lower() turns İ into two letters, and a last Σ into ς; that of the store does neither.
+    return f"lower({bound(word)})"
 
 
 DECISIONS: Final[Mapping[str, list[str]]] = {
