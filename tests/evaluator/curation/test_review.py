@@ -289,6 +289,25 @@ def test_the_provenance_of_a_case_is_the_decision_on_its_own_turns(tmp_path: Pat
 
 
 @pytest.mark.slow
+def test_nothing_is_expected_of_a_turn_that_was_rejected_though_a_metric_passed_it(
+    tmp_path: Path,
+) -> None:
+    asked = [Asked("Where is A-1?", session="s"), Asked("Send it to Bern", session="s")]
+    database, out = str(landed(tmp_path, asked)), tmp_path / "g.evalset.json"
+    assert main(["review", "add", database]) == 0
+    with Store(database) as store:
+        names = {one.invocation_id: one.item_id for one in items(store)}
+    for action, turn in (("reject", "t-0"), ("approve", "t-1")):
+        assert main(["review", action, database, names[turn], "--as", "ann"]) == 0
+
+    expected = ["--like", "approved", "--metric", "polite", "--out", str(out)]
+    assert main(["curate", database, *expected]) == 0
+
+    (case,) = json.loads(out.read_text())["evalCases"]
+    assert ["finalResponse" in turn for turn in case["conversation"]] == [False, True]
+
+
+@pytest.mark.slow
 def test_reviews_are_labels_for_judges(review: Review, database: Path, tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="nothing has been reviewed"):
         read_labels(database)

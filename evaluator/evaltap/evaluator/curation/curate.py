@@ -142,7 +142,8 @@ def _case(
     chosen: Sequence[Chosen],
 ) -> tuple[CaseData, list[EvalMetric]]:
     turns = [one.turn.key.invocation_id for one in chosen]
-    if set(turns) & means.reviewed.rejected.get(session.key, set()):
+    rejected = means.reviewed.rejected.get(session.key, set())
+    if set(turns) & rejected:
         raise ExcludedTurnError("a reviewer rejected it")
     if recipe.whole and session.has_holes:
         raise ExcludedTurnError(
@@ -157,7 +158,8 @@ def _case(
     elif recipe.expect == "expected":
         approved = means.reviewed.approved.get(session.key, set())
         corrected = means.reviewed.corrected.get(session.key, {})
-        case = as_expected(case, session, turns, Good(recipe.metrics, approved, corrected))
+        good = Good(recipe.metrics, approved, rejected, corrected)
+        case = as_expected(case, session, turns, good)
         labels.append("promoted")
     elif check is not None:
         corrected = means.reviewed.corrected.get(session.key, {})

@@ -65,11 +65,15 @@ class Good:
     """The turn passed one of these."""
     approved: Collection[str]
     """The ids of turns that a reviewer approved."""
+    rejected: Collection[str]
+    """The ids of turns that a reviewer rejected, whatever metrics say."""
     corrected: Mapping[str, CaseData]
     """Turns as edited by reviewers, by their ids."""
 
     def holds(self, turn: LandedTurn) -> bool:
         """Return whether the behaviour in a turn may be expected."""
+        if turn.invocation_id in self.rejected:
+            return False
         return turn.invocation_id in self.approved or any(
             metric in self.metrics and status == "passed" for metric, _, status in turn.verdicts
         )
