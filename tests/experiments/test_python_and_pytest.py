@@ -56,6 +56,24 @@ def test_a_function_is_evaluated_where_it_stands(tmp_path: Path) -> None:
         assert store.rows("SELECT count(*) FROM latest_turns") == [(6,)]
 
 
+@pytest.mark.slow
+def test_a_store_holds_what_was_run_into_it_whatever_its_log_holds(tmp_path: Path) -> None:
+    path = write_set(tmp_path, [case("sum", "add 2 3")])
+
+    def versions(db: str, version: str) -> list[str]:
+        evaluate(path, [ANSWER], agent=answer, db=tmp_path / db, version=version)
+        with Store(tmp_path / db) as store:
+            return store.column("SELECT version FROM latest_turns ORDER BY 1")
+
+    assert versions("e.duckdb", "1") == ["1"]
+    assert versions("e.db", "2") == ["2"], "its name differs in the suffix only"
+    assert versions("e.duckdb", "3") == ["1", "3"]
+    (tmp_path / "e.duckdb").unlink()
+    assert versions("e.duckdb", "4") == ["4"], "the log outlives its store"
+    (tmp_path / "e.db").rename(tmp_path / "e.duckdb")
+    assert versions("e.duckdb", "5") == ["2", "5"]
+
+
 def test_without_a_store_nothing_is_kept_and_a_closure_is_an_agent(tmp_path: Path) -> None:
     path = write_set(tmp_path, [case("sum", "add 2 3")])
 

@@ -17,6 +17,7 @@ from typing import Final
 from evaltap.evaluator.cases.identity import CaseKey, FirstPosition
 from evaltap.evaluator.cases.references import References
 from evaltap.evaluator.ingest.landing.lander import Lander
+from evaltap.evaluator.ingest.sources.base import SourceBatch
 from evaltap.evaluator.ingest.sources.local_log import LocalLogSource
 from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
 from evaltap.evaluator.scoring.scorer import CaseScorer
@@ -42,6 +43,7 @@ from evaltap.experiments.units import (
 )
 from evaltap.experiments.worker import UnitEnd, WorkerSettings, config_for, record_crash
 from evaltap.recorder import Recorder
+from evaltap.schemas.log.local import open_log
 
 POLL_SECONDS: Final = 0.02
 SCORE_EVERY_SECONDS: Final = 0.2
@@ -172,8 +174,10 @@ class Experiment:
     def run(self, process: AgentEnd, again: Callable[[], AgentEnd]) -> Progress:
         """Run all units that are not done; `again` starts the agent anew when its process has died."""
         try:
-            with closing(LocalLogSource(self._log, must_exist=False)) as source:
-                source.seek(self._lander.offsets())
+            # Made before the first unit: a log that this store has never read holds nothing of its own.
+            open_log(self._log, mode="append").close()
+            with closing(LocalLogSource(self._log)) as source:
+                self._seek(source)
                 self._land_what_waits(source)
                 finished = False
                 for lot in self._lots(self._take_up()):
@@ -316,6 +320,14 @@ class Experiment:
             for unit in reversed(lost):
                 self._again(row_of(self._plan, unit, "begun"))
         return again()
+
+    def _seek(self, source: LocalLogSource) -> None:
+        """Go on where the store stopped, or at the end of a log that it has never read: of another store."""
+        offsets = self._lander.offsets()
+        new = {one: bounds.end for one, bounds in source.bounds().items() if one not in offsets}
+        if new:
+            self._lander.land(SourceBatch(next_offsets=new))
+        source.seek({**offsets, **new})
 
     def _land_what_waits(self, source: LocalLogSource) -> None:
         """Land what an earlier start has left on the log."""

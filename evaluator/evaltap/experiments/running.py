@@ -185,7 +185,7 @@ Start: TypeAlias = Callable[[WorkerSettings, Path], AgentEnd]
 
 def log_of(db: Path) -> Path:
     """Return the log between agents and store: a file beside the store."""
-    return db.with_name(f"{db.stem}.runs.log.db")
+    return db.with_name(f"{db.name}.runs.log.db")
 
 
 def references_of(request: Request, log: Path) -> References | None:
