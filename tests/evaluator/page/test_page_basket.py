@@ -47,12 +47,12 @@ def post(page: Served, path: str, role: str = "reviewer", **form: str) -> Answer
     return page.ask(path, "POST", role=role, headers=SAME, form=form)
 
 
-def use(page: Served, key: tuple[str, str, str], **form: str) -> Answer:
+def use(page: Served, key: tuple[str, str, str], role: str = "reviewer", **form: str) -> Answer:
     """Use what was done as expected, as the form of its page does."""
-    shown = page.ask(f"/expected?{key_text(key)}", role="reviewer").text
+    shown = page.ask(f"/expected?{key_text(key)}", role=role).text
     seen = shown.partition('name="seen" value="')[2].partition('"')[0]
     sent = form or {f"turn-{place}": "1" for place in range(1, shown.count("data-turn-box") + 1)}
-    return post(page, "/expected/use", **{"case": key_text(key), "seen": seen, **sent})
+    return post(page, "/expected/use", role, **{"case": key_text(key), "seen": seen, **sent})
 
 
 def pick(page: Served, *keys: tuple[str, str, str]) -> None:
@@ -92,6 +92,21 @@ def test_a_turn_is_expected_as_it_was_edited(page: Served) -> None:
     assert case["conversation"][1]["finalResponse"]["content"] == "You get 10 euros."
     assert case["conversation"][1]["tools"][0]["arguments"] == {"amount": 10}
     assert case["source"]["curation"]["review"]["by"] == ["a reviewer"]
+
+
+@pytest.mark.slow
+def test_an_edit_is_of_what_was_recorded_not_of_what_another_reviewer_wrote(page: Served) -> None:
+    tools = json.dumps([{"name": "refund", "arguments": {"amount": 10}}])
+    use(page, KEYS[0], role="admin", **{"turn-2": "1", "answer-2": "You get nothing."})
+    use(page, KEYS[0], **{"turn-2": "1", "tools-2": tools})
+    pick(page, KEYS[0])
+
+    (case,) = json.loads(exported(page).body)["evalCases"]
+
+    turn = case["conversation"][1]
+    assert turn["finalResponse"]["content"] == "I have refunded 10 euros for order A-100."
+    assert [tool["name"] for tool in turn["tools"]] == ["refund"]
+    assert len(case["source"]["curation"]["review"]["by"]) == 2
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -154,7 +154,8 @@ def use(writer: CursorWriter, request: PageRequest) -> str:
         answer, tools = afters[place]
         as_done = answer is None and tools is None
         for item_id in _items(writer, key, turns[place - 1][0], request):
-            one = item(writer, item_id)
+            # The form shows what was recorded, not what another reviewer made of it.
+            one = replace(item(writer, item_id), after=None)
             prepared.append((one, None if as_done else edited(one, answer=answer, tools=tools)))
     for one, after in prepared:
         action = "approve" if after is None else "edit"
