@@ -14,6 +14,7 @@ import duckdb
 import pytest
 
 from evaltap.cli.main import main
+from evaltap.evaluator.curation.review.queue import Wanted, add_items, decide, items
 from evaltap.evaluator.pipeline.maintenance.archiving import archive
 from evaltap.evaluator.store.archives.reading import ArchiveStore
 from evaltap.evaluator.store.archives.rows import COPIED, DATED, SUMMARIES, UNDATED
@@ -304,6 +305,25 @@ def test_what_is_pruned_stays_in_the_archive(capsys: Out) -> None:
     assert {table: rows for table, rows in contents("a").items() if table not in COPIED} == {
         table: rows for table, rows in before.items() if table not in COPIED
     }
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("filled")
+def test_reviews_of_pruned_turns_stay_in_the_archive(capsys: Out) -> None:
+    with Store("x.duckdb") as store:
+        keys = store.rows("SELECT app_name, eval_set_id, eval_id, invocation_id FROM turns")
+        add_items(store, [Wanted(a, b, c, d, "all", alone=True) for a, b, c, d in keys])
+        for one in items(store):
+            decide(store, one, "ann", "approve")
+    archive(Path("x.duckdb"), Path("a"))
+
+    prune(capsys)
+    archive(Path("x.duckdb"), Path("a"))
+
+    read = "SELECT DISTINCT eval_id FROM v_review_items WHERE verdict = 'good' ORDER BY 1"
+    with Store("x.duckdb") as store, ArchiveStore(Path("a")) as archived:
+        assert store.column(read) == ["new"]
+        assert archived.column(read) == ["new", "old"]
 
 
 @pytest.mark.slow
