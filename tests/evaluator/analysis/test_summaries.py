@@ -109,9 +109,14 @@ class Rows:
                     producer_id="p", given_at=now, landed_at=now)  # fmt: skip
 
     def review(self, case: str, action: str, labels: list[str] | None = None) -> None:
-        self.insert("reviews", review_id=f"r{self.store.now()}", item_id=case, app_name=app_of(case),
-                    eval_set_id="live", eval_id=case, invocation_id="t", reviewer="ann", action=action,
-                    labels=labels, reviewed_at=self.store.now())  # fmt: skip
+        """Decide on the newest revision of the turn `t`, as an item of its own."""
+        revision = self.revisions.get((case, "t"), 1)
+        turn = {"item_id": f"{case} {revision}", "app_name": app_of(case), "eval_set_id": "live",
+                "eval_id": case, "invocation_id": "t"}  # fmt: skip
+        self.insert("review_items", **turn, queue="q", turn_revision=revision, reason="all",
+                    priority=0.0, needed=1, added_at=self.store.now())  # fmt: skip
+        self.insert("reviews", review_id=f"r{self.store.now()}", **turn, reviewer="ann",
+                    action=action, labels=labels, reviewed_at=self.store.now())  # fmt: skip
 
 
 def app_of(case: str) -> str:
