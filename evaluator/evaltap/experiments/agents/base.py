@@ -7,7 +7,6 @@ of the recorder records.  An exception of the agent passes through: it is the ag
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
-from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, Protocol, TypeAlias
 
@@ -142,13 +141,13 @@ class Conversation:
     """Turns that began."""
 
     def __post_init__(self) -> None:
-        self.messages = deepcopy([*self.unit.context])
+        self.messages = [*map(dict, self.unit.context)]
 
     def ask(self, user: str) -> Asked:
         """Add the user's message and return the turn."""
         self.turns += 1
         self.messages.append({"role": "user", "content": user})
-        return Asked(self.unit, deepcopy(self.messages))
+        return Asked(self.unit, [*map(dict, self.messages)])
 
     def answered(self, answer: str | None) -> None:
         """Add the agent's answer."""
