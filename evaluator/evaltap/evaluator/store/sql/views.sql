@@ -493,12 +493,16 @@ LEFT JOIN contents seen USING (app_name, eval_set_id, eval_id, invocation_id, tu
 LEFT JOIN contents newer ON newer.app_name = i.app_name AND newer.eval_set_id = i.eval_set_id
   AND newer.eval_id = i.eval_id AND newer.invocation_id = i.invocation_id AND newer.turn_revision = i.newest;
 
--- The current decision of each reviewer on each turn as it is now; undone decisions do not count.
-CREATE OR REPLACE VIEW v_review_decisions AS
+-- The current decision of each reviewer on each item; undone decisions do not count.
+CREATE OR REPLACE VIEW v_item_decisions AS
 SELECT r.* FROM reviews r ANTI JOIN reviews u ON u.undoes = r.review_id
-SEMI JOIN (FROM v_reviewed_turns WHERE NOT outdated) t ON t.item_id = r.item_id
 WHERE r.action IN ('approve', 'edit', 'reject', 'skip')
 QUALIFY row_number() OVER (PARTITION BY r.item_id, r.reviewer ORDER BY r.reviewed_at DESC) = 1;
+
+-- Those decisions that are about turns as they are now.
+CREATE OR REPLACE VIEW v_review_decisions AS
+SELECT d.* FROM v_item_decisions d
+SEMI JOIN (FROM v_reviewed_turns WHERE NOT outdated) t ON t.item_id = d.item_id;
 
 -- The current state of each item.  state: open; approved, edited or rejected by the first reviewer; agreed or
 -- disagreed once all needed reviewers have decided; settled once a further reviewer has made a majority;
@@ -514,7 +518,7 @@ WITH said AS (
          arg_max(after, reviewed_at) FILTER (action = 'edit') AS after,
          list(DISTINCT reviewer ORDER BY reviewer) FILTER (action <> 'skip') AS reviewers,
          max(reviewed_at) AS reviewed_at
-  FROM v_review_decisions GROUP BY item_id
+  FROM v_item_decisions GROUP BY item_id
 )
 SELECT i.* EXCLUDE (outdated),
        CASE
@@ -525,7 +529,7 @@ SELECT i.* EXCLUDE (outdated),
          WHEN good * bad > 0 THEN 'disagreed'
          ELSE CASE newest WHEN 'approve' THEN 'approved' WHEN 'edit' THEN 'edited' ELSE 'rejected' END
        END AS state,
-       CASE WHEN good > bad THEN 'good' WHEN bad > good THEN 'bad' END AS verdict,
+       CASE WHEN outdated THEN NULL WHEN good > bad THEN 'good' WHEN bad > good THEN 'bad' END AS verdict,
        coalesce(good + bad, 0) AS decisions, s.after, coalesce(reviewers, []) AS reviewers, s.reviewed_at,
        NOT outdated AND (state IN ('open', 'skipped', 'disagreed') OR decisions < needed) AS waiting
 FROM v_reviewed_turns i LEFT JOIN said s USING (item_id);
