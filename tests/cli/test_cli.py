@@ -497,3 +497,24 @@ def test_only_the_cases_that_are_asked_for_are_scored_from_a_file_or_what_has_la
         with duckdb.connect(db[-1] if db else source, read_only=True) as found:
             query = "SELECT eval_id FROM scores ORDER BY 1"
             assert [row[0] for row in found.execute(query).fetchall()] == scored
+
+
+LIGHT = ("cases", "sql", "show", "why", "estimate", "skill", "redact", "doctor",
+         "store archive", "store attach", "store dlq", "store erase", "store prune")  # fmt: skip
+
+
+def test_commands_that_read_no_files_of_the_formats_load_neither_pydantic_nor_reports() -> None:
+    code = f"""
+import importlib, sys
+from evaltap.cli.main import build_parser
+for command in {LIGHT}:
+    build_parser(command)
+    importlib.import_module("evaltap.cli.commands." + command.split()[-1])
+    print([name for name in ("pydantic", "evaltap.evaluator.reports.model") if name in sys.modules])
+"""
+
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+
+    assert dict(zip(LIGHT, loaded.stdout.splitlines(), strict=True)) == dict.fromkeys(LIGHT, "[]")
