@@ -18,7 +18,6 @@ from evaltap.evaluator.analysis.summaries.summaries import Summaries
 from evaltap.evaluator.cases.identity import is_about
 from evaltap.evaluator.pipeline.maintenance.archiving import remove_rows
 from evaltap.evaluator.pipeline.maintenance.mentions import mention_pattern, mentions
-from evaltap.evaluator.scoring.evaluators.user_feedback import NAME as USER_FEEDBACK
 from evaltap.evaluator.store.archives.reading import ArchiveStore
 from evaltap.evaluator.store.archives.rows import SUMMARIES
 from evaltap.evaluator.store.database import Store
@@ -301,7 +300,7 @@ def _theirs(table: str, subject: Subject, sessions: list[str]) -> tuple[str, dic
 
 # The metric `user_feedback` quotes feedback; without it, the cases are scored again.
 _OF_FEEDBACK = f"""(
-  metric_digest IN (SELECT metric_digest FROM run_metrics WHERE evaluator_name = '{USER_FEEDBACK}')
+  metric_digest IN (SELECT metric_digest FROM run_metrics WHERE evaluator_name = 'user_feedback')
   AND (app_name, eval_set_id, eval_id) IN (
     SELECT (c.app_name, c.eval_set_id, c.eval_id) FROM cases c JOIN feedback f ON {is_about("f", "c")}
     WHERE f.given_by IN $names
