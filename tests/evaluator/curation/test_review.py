@@ -165,7 +165,8 @@ def test_a_decision_holds_for_the_turn_as_it_was_and_not_for_what_it_became(
     review: Review, database: Path, later: Asked, state: str
 ) -> None:
     review("add")
-    review("approve", ids(review)["s-0"])
+    name = ids(review)["s-0"]
+    review("approve", name)
     revised = replace(later, source={"revision": 2})
     write_log(database.with_name("later.db"), records([revised], producer_id="q"))
     main(["consume", "--log", str(database.with_name("later.db")), "--db", str(database),
@@ -178,7 +179,10 @@ def test_a_decision_holds_for_the_turn_as_it_was_and_not_for_what_it_became(
         approved = decisions(store).approved
         labels = reviewed_labels(store)
 
+    again = review("approve", name, who="bob", code=2 if state == "outdated" else 0)
+
     assert (found, waiting) == (state, False)
+    assert ("state" in again) == (state == "approved"), "what has no effect is refused"
     assert verdict == ("good" if state == "approved" else None)
     assert bool(approved) == bool(labels) == (state == "approved")
 

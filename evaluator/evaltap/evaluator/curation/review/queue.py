@@ -243,9 +243,17 @@ def decide(
     undoes: str | None = None,
     now: datetime | None = None,
 ) -> None:
-    """Write a reviewer's action, with a time after all others, even if the clock was set back."""
+    """Write a reviewer's action, with a time after all others, even if the clock was set back.
+
+    Raises InputError without a reviewer, and for a turn that has changed since it was queued.
+    """
     if not reviewer:
         raise InputError("no reviewer given; add --as NAME, or set EVALTAP_REVIEWER")
+    if one.state == "outdated":
+        raise InputError(
+            f"item {one.item_id}: the turn has another answer or other calls since it was queued;"
+            " `evaltap review add` queues it as it is now"
+        )
     ((count, last),) = store.rows("SELECT count(*), max(reviewed_at) FROM reviews")
     now = now or utc_now()
     if last is not None:

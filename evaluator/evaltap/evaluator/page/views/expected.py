@@ -40,9 +40,10 @@ _TURNS: Final = f"""
 SELECT invocation_id, turn_revision, actual_json FROM latest_turns WHERE {THIS_CASE}
 ORDER BY started_at NULLS FIRST, first_landed_seq
 """
-_ITEMS: Final = (
-    f"SELECT item_id, invocation_id FROM review_items WHERE {THIS_CASE} ORDER BY added_at"
-)
+_ITEMS: Final = f"""
+SELECT item_id, invocation_id FROM v_review_items WHERE {THIS_CASE} AND state <> 'outdated'
+ORDER BY added_at
+"""
 _STANDS: Final = f"""
 SELECT invocation_id, verdict, state, reviewers, reviewed_at,
        (SELECT count(*) FROM v_review_decisions d
