@@ -4,6 +4,7 @@ import io
 import json
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,13 +12,14 @@ import pytest
 
 from evaltap.cli.main import main
 from evaltap.evaluator.cases.evalsets.files import read_set
-from evaltap.evaluator.curation.review.queue import decisions
+from evaltap.evaluator.curation.review.queue import Wanted, add_items, decide, decisions, items
 from evaltap.evaluator.page.exporting import exported_cases
 from evaltap.evaluator.page.request import key_text
 from evaltap.evaluator.store.database import Store
+from support.builders.cases import write_log
 from support.servers.page_server import SAME, Answer, Served, served
 from support.worlds.page_store import GENEROUS, support_cases, support_store
-from support.worlds.shop import Asked, landed
+from support.worlds.shop import Asked, landed, records
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -107,6 +109,26 @@ def test_an_edit_is_of_what_was_recorded_not_of_what_another_reviewer_wrote(page
     assert turn["finalResponse"]["content"] == "I have refunded 10 euros for order A-100."
     assert [tool["name"] for tool in turn["tools"]] == ["refund"]
     assert len(case["source"]["curation"]["review"]["by"]) == 2
+
+
+@pytest.mark.slow
+def test_a_turn_that_changed_after_its_review_is_expected_as_it_is_now(tmp_path: Path) -> None:
+    asked = Asked("Where is it?", answer="In Bern, please.")
+    file = landed(tmp_path, [asked])
+    key = ("shop", "live", "s-0")
+    with Store(file) as store:
+        add_items(store, [Wanted(*key, "t-0", "all", alone=True)])
+        decide(store, items(store)[0], "ann", "approve")
+    later = records([replace(asked, answer="In Basel.", source={"revision": 2})], producer_id="q")
+    log = str(write_log(tmp_path / "later.db", later))
+    main(["consume", "--log", log, "--db", str(file), "--until-idle", "--json"])
+
+    with served(file, tmp_path) as page:
+        answer = use(page, key)
+
+    with Store(file) as store:
+        assert answer.status == 303
+        assert decisions(store).by[key]["t-0"]["by"] == ["a reviewer"]
 
 
 @pytest.mark.slow
