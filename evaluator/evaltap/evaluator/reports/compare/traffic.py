@@ -71,8 +71,9 @@ def selection_of(text: str) -> Selection | None:
     if since and until and since >= until:
         raise InputError(f"{text}: the period ends before it begins; expected SINCE/UNTIL")
     scope = Scope(since=since, until=until, where=" AND ".join(conditions))
-    version = given.removeprefix("version=") if given.startswith("version=") else ""
-    return Selection(text, Path(name), scope, version="" if "," in given else version)
+    alone, _, version = given.partition("=")
+    only_version = alone == "version" and "," not in given
+    return Selection(text, Path(name), scope, version=version if only_version else "")
 
 
 def _moment(text: str, given: str) -> datetime | None:
