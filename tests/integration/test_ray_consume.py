@@ -29,7 +29,7 @@ from support.builders.cases import (
     make_turn,
     write_log,
 )
-from support.servers.judge_server import Answer, JudgeServer, judge_server
+from support.servers.judge_server import Answer, judge_server
 from support.servers.ray_nodes import nodes
 
 KILLS = int(os.environ.get("EVALTAP_TEST_KILLS", "2"))
@@ -132,6 +132,11 @@ class Crowd:
         self._changed = threading.Condition()
         self.most = 0
 
+    def wait(self) -> None:
+        """Wait until `size` have asked at once."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: self.most >= self._size, timeout=120), self.most
+
     def verdict(self, asked: dict[str, Any]) -> Answer:
         with self._changed:
             self._waiting += 1
@@ -144,22 +149,16 @@ class Crowd:
         return answer
 
 
-def wait_for_requests(server: JudgeServer, number: int) -> None:
-    deadline = time.monotonic() + 120
-    while len(server.requests) < number:
-        assert time.monotonic() < deadline, "the judge is not asked"
-        time.sleep(0.02)
-
-
 def test_a_node_that_dies_costs_no_row_and_doubles_none(tmp_path: Path) -> None:
     write_cases(tmp_path, [f"answer {n}" for n in range(150)], TRAJECTORY, RESPONSE, RUBRIC)
 
-    with judge_server(verdict) as server, nodes(2) as cluster:
+    judge = Crowd(8)
+    with judge_server(judge.verdict) as server, nodes(2) as cluster:
         on_ray = start(
             tmp_path, "ray", "--engine", "ray", "--ray-address", cluster.address,
             "--concurrency", "4", url=server.url,
         )  # fmt: skip
-        wait_for_requests(server, 30)
+        judge.wait()  # both nodes are at work
         cluster.kill_one()
         assert on_ray.poll() is None, "killed too late to tell anything"
         _, said = on_ray.communicate(timeout=200)

@@ -57,7 +57,7 @@ def score(*arguments: str, path: str = "") -> tuple[int, str]:
         timeout=240,
         env={**os.environ, "PYTHONPATH": path, "EVALTAP_ALLOW_CODE": "1"},
     )
-    return done.returncode, re.sub(r"evaltap: \d+ cases scored\n", "", done.stderr)
+    return done.returncode, re.sub(r"evaltap: [\d,]+ cases scored\n", "", done.stderr)
 
 
 def write_cases(path: Path, first: int, count: int) -> None:
