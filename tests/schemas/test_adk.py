@@ -105,6 +105,20 @@ def test_camel_case_keys_and_event_lists_are_read() -> None:
     assert read.intermediate_responses[0].content == "thinking aloud"
 
 
+def test_a_set_in_the_camel_case_of_adk_is_the_same_set(tmp_path: Path) -> None:
+    eval_set_module = pytest.importorskip("google.adk.evaluation.eval_set")
+    theirs = eval_set_module.EvalSet.model_validate(ADK_SET)
+    snake, camel = tmp_path / "snake.json", tmp_path / "camel.json"
+    snake.write_text(theirs.model_dump_json(exclude_none=True))
+    camel.write_text(theirs.model_dump_json(exclude_none=True, by_alias=True))
+
+    (case,), (same,) = read_eval_set(camel).eval_cases, read_eval_set(snake).eval_cases
+
+    assert case.conversation[0] is not None
+    assert [tool.name for tool in case.conversation[0].tools if tool] == ["get_order", "ping"]
+    assert (case.conversation, case.session_input) == (same.conversation, same.session_input)
+
+
 def test_adk_itself_reads_what_we_write() -> None:
     eval_set_module = pytest.importorskip("google.adk.evaluation.eval_set")
     turn = make_turn(tools=[make_tool(result="shipped"), make_tool(error={"message": "down"})])

@@ -1,8 +1,8 @@
 """Google ADK eval sets, converted to and from the models of `evaltap.schemas.formats.case`.
 
-ADK writes snake_case keys at the top level and either spelling below it, and messages as lists of
-parts. An ADK conversation is the expected one, so it becomes `conversation`. Keys without a
-counterpart here (`final_session_state`, `app_details`, durations, …) are preserved.
+ADK writes snake_case keys at the top level and either spelling below it, reads either everywhere, and
+has messages as lists of parts. An ADK conversation is the expected one, so it becomes `conversation`.
+Keys without a counterpart here (`final_session_state`, `app_details`, durations, …) are preserved.
 """
 
 from collections.abc import Mapping
@@ -12,26 +12,35 @@ from evaltap.schemas.errors import FormatError
 from evaltap.schemas.formats.case import EvalCase, EvalSet, Invocation, SessionInput, Tool
 from evaltap.schemas.formats.message import Message
 
-_SET_KEYS = {"eval_set_id", "name", "description", "eval_cases", "creation_timestamp"}
-
 
 def is_adk_eval_set(data: object) -> bool:
-    """Return whether decoded JSON is an ADK eval set."""
-    return isinstance(data, dict) and ("eval_set_id" in data or "eval_cases" in data)
+    """Return whether decoded JSON is an ADK eval set; in camelCase, its messages of parts tell it."""
+    if not isinstance(data, dict):
+        return False
+    return "eval_set_id" in data or "eval_cases" in data or _begins_with_parts(data)
+
+
+def _begins_with_parts(data: JsonObject) -> bool:
+    """Return whether the first message of a user is a list of parts, in a case that names no mode."""
+    try:
+        case = data["evalCases"][0]
+        message = case["conversation"][0]["userContent"]
+        return "parts" in message and "content" not in message and "evalMode" not in case
+    except (KeyError, IndexError, TypeError):
+        return False
 
 
 def from_adk(data: Mapping[str, object], *, path: str = "") -> EvalSet:
     """Convert a decoded ADK eval set; raises FormatError with the place that does not fit."""
     reader = _Reader(path)
-    cases = reader.items(dict(data), "eval_cases", "")
+    rest = dict(data)
+    cases = reader.items(rest, "eval_cases", "")
     return reader.eval_set(
-        {key: value for key, value in data.items() if key not in _SET_KEYS}
-        | {
-            "evalSetId": data.get("eval_set_id"),
-            "name": data.get("name"),
-            "description": data.get("description"),
+        {
+            "evalSetId": _take(rest, "eval_set_id"),
             "evalCases": [reader.case(item, f"eval_cases[{i}]") for i, item in enumerate(cases)],
-            "creationTimestamp": data.get("creation_timestamp") or None,
+            "creationTimestamp": _take(rest, "creation_timestamp") or None,
+            **rest,
         }
     )
 

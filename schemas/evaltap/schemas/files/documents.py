@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, cast, get_args
+from typing import Any, Final, Literal, TypeAlias, cast, get_args
 
 from pydantic_core import PydanticSerializationError
 
@@ -24,6 +24,7 @@ from evaltap.schemas.files.content import (
     write_bytes,
 )
 from evaltap.schemas.files.fast_check import is_case_data
+from evaltap.schemas.files.unknown_keys import unknown_keys
 from evaltap.schemas.files.validation import describe, parse
 from evaltap.schemas.formats.case import EvalCase, EvalSet
 from evaltap.schemas.formats.gate import GateFile
@@ -73,7 +74,10 @@ def _eval_set(data: Json, path: Path) -> EvalSet:
             f"an object with keys {_some(data)}; expected an eval set with `evalSetId` and `evalCases`",
             path=str(path),
         )
-    return parse(EvalSet, data, path=str(path))
+    eval_set = parse(EvalSet, data, path=str(path))
+    for case in eval_set.eval_cases:
+        _warn_of_unknown_keys(case, str(path))
+    return eval_set
 
 
 def read_metrics(path: Path) -> list[EvalMetric]:
@@ -142,8 +146,7 @@ def iter_cases(path: Path) -> Iterator[CaseData]:
         )
     eval_set = read_eval_set(path)
     for case in eval_set.eval_cases:
-        data = case.model_dump(by_alias=True)
-        yield _of_set(case_data(data, path=str(path)), eval_set.eval_set_id)
+        yield _of_set(_data_of(case, path=str(path)), eval_set.eval_set_id)
 
 
 def _holds_metrics(data: Json) -> bool:
@@ -166,11 +169,18 @@ def read_case(line: bytes, *, path: str = "", place: str = "") -> CaseData:
 def case_data(data: Any, *, path: str = "", place: str = "") -> CaseData:
     """Return decoded JSON as the canonical data of an eval case with an id.
 
-    Data already in that form is returned as is; other data goes through the model.
+    Data already in that form is returned as is; other data goes through the model.  With a `path`, keys
+    of turns that the format does not have are logged, once each.
     """
     if is_case_data(data) and data.get("evalId"):
         return cast(CaseData, data)
     case = parse(EvalCase, data, path=path, place=place)
+    if path:
+        _warn_of_unknown_keys(case, path)
+    return _data_of(case, path=path, place=place)
+
+
+def _data_of(case: EvalCase, *, path: str = "", place: str = "") -> CaseData:
     if not case.eval_id:
         raise FormatError(
             "a case without `evalId`; add one (`evaltap convert` makes cases of a data set's rows)",
@@ -267,7 +277,8 @@ def read_gate(path: Path) -> GateFile:
     return parse(GateFile, data, path=str(path))
 
 
-_LOG = logging.getLogger("evaltap.files")
+LOG: Final = logging.getLogger("evaltap.files")
+"""Takes warnings about the content of files."""
 
 
 def warn_of_repeated_key(data: bytes, path: str) -> None:
@@ -278,14 +289,21 @@ def warn_of_repeated_key(data: bytes, path: str) -> None:
     """
     place = repeated_key(data)
     if place is not None:
-        _warn(
+        warn_once(
             f"{path}: {cut_text(place, 200)} occurs more than once in its object; only the last value is used"
         )
 
 
+def _warn_of_unknown_keys(case: EvalCase, path: str) -> None:
+    """Log a warning for each key of the turns that nothing reads, once per file and key."""
+    for key in unknown_keys(case):
+        warn_once(f"{path}: not a key of eval cases and not compared: {cut_text(key, 200)}")
+
+
 @lru_cache(maxsize=256)  # some commands read a file twice
-def _warn(message: str) -> None:
-    _LOG.warning("%s", message)
+def warn_once(message: str) -> None:
+    """Log a warning about a file unless it was logged before."""
+    LOG.warning("%s", message)
 
 
 def repeated_key(data: bytes) -> str | None:

@@ -6,6 +6,7 @@ not grow with the number of cases.
 """
 
 import gc
+import logging
 import os
 import sys
 from collections import deque
@@ -13,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from evaltap.evaluator.cases.identity import BadLine
 from evaltap.evaluator.cases.origin import NamedCase, case_identity
@@ -25,7 +26,7 @@ from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.scoring.selection import Selection
 from evaltap.schemas.errors import FormatError
 from evaltap.schemas.files.content import eval_set_name, is_json_lines
-from evaltap.schemas.files.documents import iter_cases, read_case
+from evaltap.schemas.files.documents import LOG, iter_cases, read_case, warn_once
 from evaltap.schemas.formats.metric import EvalMetric
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ class ScoredBatch:
 
     rows: PackedRows
     bad_lines: list[BadLine] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    """What a worker process has to say about the files."""
 
 
 class Part(NamedTuple):
@@ -112,6 +115,8 @@ class FileScorer:
         while self._under_way:
             batch = self._under_way.popleft().result()
             self._submit(self._pool, 1)
+            for message in batch.warnings:
+                warn_once(message)
             yield batch
 
     def _submit(self, pool: "ProcessPoolExecutor", count: int) -> None:
@@ -167,7 +172,7 @@ def part_cases(part: Part, bad_lines: list[BadLine], *, lazy: bool) -> Iterator[
             if line.strip():
                 try:
                     outline = lazy_case(line) if lazy else None
-                    case = read_case(line) if outline is None else outline
+                    case = read_case(line, path=part.path) if outline is None else outline
                 except FormatError as error:
                     message = _message(path, offset, error)
                     bad_lines.append(BadLine(part.path, offset, message, line))
@@ -200,9 +205,29 @@ def _start_workers(scorer: CaseScorer, count: int) -> "ProcessPoolExecutor":
     return ProcessPoolExecutor(count, context, _begin_worker, (scorer.metrics, scorer.placeholders))
 
 
+class _Kept(logging.Handler):
+    """Keeps messages for the process that started the workers, which logs each only once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kept: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._kept.append(record.getMessage())
+
+    def take(self) -> list[str]:
+        kept, self._kept = self._kept, []
+        return kept
+
+
+_worker_warnings: Final = _Kept()
+
+
 def _begin_worker(metrics: Sequence[EvalMetric], placeholders: Placeholders) -> None:
     global _worker_scorer
     _worker_scorer = CaseScorer(metrics, placeholders=placeholders)
+    LOG.addHandler(_worker_warnings)
+    LOG.propagate = False
     # Cases are trees without cycles: reference counts free them, the collector would only look.
     gc.disable()
 
@@ -212,7 +237,8 @@ def _score_part(part: Part) -> ScoredBatch:
     bad_lines: list[BadLine] = []
     indexes = range(len(_worker_scorer.metrics))
     cases = part_cases(part, bad_lines, lazy=_worker_scorer.outline_suffices)
-    return ScoredBatch(score_cases(_worker_scorer, cases, indexes).packed(), bad_lines)
+    rows = score_cases(_worker_scorer, cases, indexes).packed()
+    return ScoredBatch(rows, bad_lines, _worker_warnings.take())
 
 
 def _processors() -> int:
