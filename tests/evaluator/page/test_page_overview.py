@@ -331,6 +331,8 @@ def test_tiles_and_tools_of_sampled_traffic_are_of_all_traffic(tmp_path: Path) -
     assert (tool.use.calls, tool.use.errors) == (20, 10)
     assert tool.use.error_rate == pytest.approx(10 / 110)
     assert tiles["cost"][0] == "$0.60", "ten of 5 cents, a hundred of 0.1 cent"
+    with served(database, tmp_path) as site:
+        assert "calls and p95 of recorded turns" in site.ask("/?range=all").text
 
 
 def test_the_cost_of_a_turn_is_that_of_the_turns_whose_cost_is_known(tmp_path: Path) -> None:
