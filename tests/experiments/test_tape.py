@@ -14,6 +14,7 @@ from evaltap.experiments.mocks.recorded import recording_of
 from evaltap.experiments.mocks.tape import Tape
 from evaltap.recorder import MemorySink, Recorder
 from evaltap.recorder.answering import RUN, RecordedError, ToolMiss
+from evaltap.schemas.files.canonical import dumps, loads
 
 
 def call(name: str, arguments: Any = None, result: Any = "ok", **more: Any) -> dict[str, Any]:
@@ -50,14 +51,57 @@ def test_true_is_not_one() -> None:
         tape(call("set", {"on": 1})).answer("set", {"on": True})
 
 
-def test_ignored_arguments_and_near_numbers_match() -> None:
+def test_ignored_arguments_and_numbers_rounded_in_another_way_match() -> None:
     made = tape(
-        call("quote", {"amount": 10.0, "meta": {"time": 5, "unit": "EUR"}}, 7),
+        call("quote", {"amount": 3, "meta": {"time": 5, "unit": "EUR"}}, 7),
         ignore={"quote": {"meta": {"time": True}}},
-        tolerance=0.01,
     )
 
-    assert made.answer("quote", {"amount": 10.005, "meta": {"time": 9, "unit": "EUR"}}) == 7
+    assert made.answer("quote", {"amount": 0.1 * 30, "meta": {"time": 9, "unit": "EUR"}}) == 7
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (1141224209735405568, 1141224209735405571),
+        (4915112345678.0, 4915112345679.0),
+        (2e-7, 9e-7),
+        (1, 1.0),
+        (0.3, 0.1 * 3),
+    ],
+)
+def test_a_call_gets_the_result_of_its_own_arguments_before_that_of_near_ones(
+    one: float, other: float
+) -> None:
+    made = tape(call("profile", {"id": one}, "Ann"), call("profile", {"id": other}, "Bob"))
+
+    assert made.answer("profile", {"id": other}) == "Bob"
+    assert made.answer("profile", {"id": one}) == "Ann"
+
+
+@pytest.mark.parametrize(
+    ("recorded", "asked"),
+    [
+        (1141224209735405568, 1141224209735405571),
+        (1141224209735405571, 1.1412242097354056e18),
+        (4915112345678.0, 4915112345679),
+        (2e-7, 9e-7),
+        ([{"id": 2**53 + 1}], [{"id": 2**53}]),
+    ],
+)
+def test_another_number_is_a_miss(recorded: Any, asked: Any) -> None:
+    with pytest.raises(ToolMiss, match="no recorded result for these arguments"):
+        tape(call("profile", {"id": recorded}, "Ann")).answer("profile", {"id": asked})
+
+
+def test_an_integer_matches_the_double_that_an_eval_set_holds_of_it() -> None:
+    case = {
+        "actualConversation": [{"tools": [call("profile", {"id": 1141224209735405571}, "Bob")]}]
+    }
+    made = Tape(recording_of(loads(dumps(case))), MockPolicy())
+    made.begin()
+
+    assert made.answer("profile", {"id": 1141224209735405571}) == "Bob"
 
 
 def test_fifo_takes_the_next_call_of_the_tool_whatever_its_arguments() -> None:

@@ -71,7 +71,7 @@ def _changed(missed: Mapping[str, Any], unused: Iterable[Mapping[str, Any]]) -> 
     if not same:
         return ""
     nearest = max(same, key=lambda one: likeness(missed["arguments"], one))
-    return difference(missed["arguments"], nearest, 1e-6) or ""
+    return difference(missed["arguments"], nearest, 0) or ""
 
 
 def totals(units: Iterable[Mapping[str, Any] | None]) -> dict[str, Any]:

@@ -22,8 +22,6 @@ class MockPolicy:
     match: Match = "args"
     ignore: Mapping[str, Mapping[str, Json]] = field(default_factory=dict)
     """By tool: a tree of arguments that are not compared, `{"request_id": true}`."""
-    tolerance: float = 1e-6
-    """How far numbers in arguments may differ."""
     on_miss: Mapping[str, OnMiss] = field(default_factory=dict)
     """By tool, for calls without a recording; the others fail."""
     real: bool = False

@@ -1,6 +1,7 @@
 """Answers the tool calls of one unit, turn by turn, and knows afterwards what was asked."""
 
 import asyncio
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +12,6 @@ from typing import Any, Final
 
 import orjson
 
-from evaltap.evaluator.scoring.criteria.content.json_value import JsonCheck, compile_json
 from evaltap.experiments.mocks.declared import DeclaredMock
 from evaltap.experiments.mocks.invent import Inventor
 from evaltap.experiments.mocks.policy import MockPolicy
@@ -19,10 +19,16 @@ from evaltap.experiments.mocks.recorded import RecordedCall, Recording, argument
 from evaltap.recorder.answering import RUN, ToolMiss
 from evaltap.schemas.data import Json
 from evaltap.schemas.errors import EvaltapError
-from evaltap.schemas.formats.metric import JsonCriterion
+from evaltap.schemas.files.canonical import format_number
 
 _COMPARED: Final = 1_000
 """Characters."""
+_ROUNDING: Final = 1e-12
+"""The part by which equal numbers may differ that were computed in another way."""
+_NO_FRACTIONS: Final = 2**53
+"""From here on doubles are whole numbers, and not all of them."""
+_NUMBERS: Final = (int, float)
+_NO_TREE: Final[Mapping[str, Json]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +112,6 @@ class Tape:
         """Returns arguments as the recorder would keep them."""
         self._kept: dict[int, Json] = {}
         """By id, the arguments of recorded calls as the recorder would keep them."""
-        self._checks: dict[str, JsonCheck] = {}
         self._lock = threading.Lock()
         self.missed: list[ToolMiss] = []
         self.turns: list[TurnAnswers] = []
@@ -190,15 +195,10 @@ class Tape:
             if (name, arguments) in asked:
                 asked.remove((name, arguments))
                 continue
-            recorded, given = self._policy.renamed.get(name, name), self._redacted(arguments)
-            for call in self._left:
-                if (
-                    call.error is not None
-                    and call.name == recorded
-                    and self._equal(name, given, call)
-                ):
-                    self._left.remove(call)
-                    break
+            recorded = self._policy.renamed.get(name, name)
+            failed = [one for one in self._left if one.error is not None and one.name == recorded]
+            if (call := self._equal_call(name, arguments, failed)) is not None:
+                self._left.remove(call)
 
     def _given(self, found: Any) -> Any:
         if isinstance(found, BaseException):
@@ -248,15 +248,14 @@ class Tape:
         left = [one for one in self._left if one.name == recorded]
         if self._policy.match == "order":
             left = [one for one in self._left[:1] if one.name == recorded]
-        asked = arguments if self._policy.match == "fifo" else self._redacted(arguments)
-        for call in left:
-            is_it = self._policy.match == "fifo" or self._equal(name, asked, call)
-            if call.problem and (is_it or len(left) == 1 or self._policy.match == "order"):
-                return None, call.problem
-            if is_it and not call.problem:
-                self._take(call)
-                return call, ""
-        return None, self._why(recorded, arguments, left)
+        if self._policy.match == "fifo":
+            call = next(iter(left), None)
+        else:
+            call = self._equal_call(name, arguments, left)
+        if call is None or call.problem:
+            return None, call.problem if call else self._why(recorded, left)
+        self._take(call)
+        return call, ""
 
     def _take(self, call: RecordedCall) -> None:
         """Use up a call, and the calls that were made within it: they are not made again."""
@@ -266,7 +265,7 @@ class Tape:
             gone |= {one.id for one in inner if one.id}
             self._left = [one for one in self._left if one not in inner]
 
-    def _why(self, recorded: str, arguments: Json, left: list[RecordedCall]) -> str:
+    def _why(self, recorded: str, left: list[RecordedCall]) -> str:
         if problem := next((one.problem for one in left if one.problem), ""):
             return problem
         if left:
@@ -280,18 +279,19 @@ class Tape:
             return "was recorded later" if later else "was called more often than recorded"
         return "was not called in the recorded turn"
 
-    def _equal(self, tool: str, asked: Json, call: RecordedCall) -> bool:
-        check = self._checks.get(tool)
-        if check is None:
-            policy = self._policy
-            tree = (
-                policy.ignore.get(tool) or policy.ignore.get(policy.renamed.get(tool, tool)) or {}
-            )
-            given = {"numberTolerance": policy.tolerance, "ignoreTree": tree}
-            check = self._checks[tool] = compile_json(JsonCriterion.model_validate(given))
-        if id(call) not in self._kept:
-            self._kept[id(call)] = self._redacted(call.arguments)
-        return check(asked, self._kept[id(call)]) is None
+    def _equal_call(
+        self, tool: str, arguments: Json, calls: Sequence[RecordedCall]
+    ) -> RecordedCall | None:
+        """Return the first call with equal arguments; if there is none, the first with near numbers."""
+        policy, asked = self._policy, self._redacted(arguments)
+        ignored = policy.ignore.get(tool) or policy.ignore.get(policy.renamed.get(tool, tool))
+        for alike in (_equal, _near):
+            for call in calls:
+                if id(call) not in self._kept:
+                    self._kept[id(call)] = self._redacted(call.arguments)
+                if _same(asked, self._kept[id(call)], ignored or _NO_TREE, alike):
+                    return call
+        return None
 
     def _without(self, name: str, arguments: Json, why: str, turn: TurnAnswers) -> Any:
         """Return what a call gets that nothing was recorded for."""
@@ -327,6 +327,45 @@ class Tape:
         recorded = self._policy.renamed.get(name, name)
         left = [one for one in self._left if one.name == recorded and not one.problem]
         return max(left, key=lambda one: likeness(arguments, one.arguments), default=None)
+
+
+def _same(
+    asked: Json,
+    recorded: Json,
+    ignored: Mapping[str, Json],
+    alike: Callable[[Json, Json], bool],
+) -> bool:
+    """Return whether arguments are the same but for those that the tree marks with true."""
+    if isinstance(asked, dict) and isinstance(recorded, dict):
+        names = {name for name in asked.keys() | recorded.keys() if ignored.get(name) is not True}
+        trees = {name: tree for name, tree in ignored.items() if isinstance(tree, dict)}
+        return names <= asked.keys() & recorded.keys() and all(
+            _same(asked[name], recorded[name], trees.get(name, _NO_TREE), alike) for name in names
+        )
+    if isinstance(asked, list) and isinstance(recorded, list):
+        return len(asked) == len(recorded) and all(
+            _same(one, other, _NO_TREE, alike) for one, other in zip(asked, recorded, strict=True)
+        )
+    return alike(asked, recorded)
+
+
+def _equal(asked: Json, recorded: Json) -> bool:
+    return type(asked) is type(recorded) and asked == recorded
+
+
+def _near(asked: Json, recorded: Json) -> bool:
+    """Return whether values are equal, or numbers that are: 1 and 1.0, a fraction computed in another way, an
+    integer and what a file keeps of it.
+    """
+    if not (type(asked) in _NUMBERS and type(recorded) in _NUMBERS):
+        return _equal(asked, recorded)
+    if asked == recorded:
+        return True
+    largest = max(abs(asked), abs(recorded))
+    if largest >= _NO_FRACTIONS:  # eval sets hold the nearest double, as in tRPC-Agent-Go
+        return largest < 2**64 and format_number(asked) == str(recorded)
+    are_whole = float(asked).is_integer() and float(recorded).is_integer()
+    return not are_whole and math.isclose(asked, recorded, rel_tol=_ROUNDING)
 
 
 def likeness(one: Json, other: Json) -> float:
