@@ -6,10 +6,12 @@ POST URL/tools/NAME    arguments as JSON; {"result": …}, {"error": text}, or 4
 """
 
 import json
+import re
 import secrets
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from http.client import HTTPException, parse_headers
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
@@ -20,6 +22,9 @@ from evaltap.recorder.answering import RUN, RecordedError, ToolMiss
 MOCKS_URL: Final = "EVALTAP_MOCKS_URL"
 """The variable that tells a command where its recorded tools are."""
 _MOST_BYTES: Final = 16 * 1024 * 1024
+_LONGEST_LINE: Final = 4096
+_LENGTH: Final = re.compile(r"[0-9]{1,18}")
+_CHUNK: Final = re.compile(rb"([0-9A-Fa-f]+)[ \t]*(;.*)?\r?\n")
 Tools = Sequence[Mapping[str, Any]]
 
 
@@ -57,6 +62,14 @@ class MockServer:
         self._server.server_close()
 
 
+class _Unreadable(Exception):
+    """A request whose body cannot be read: where the next request begins is not known."""
+
+    def __init__(self, status: int, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+
+
 class _Handler(BaseHTTPRequestHandler):
     served: Mapping[str, tuple[Tools, Answer]] = {}
     protocol_version = "HTTP/1.1"
@@ -77,20 +90,58 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         found, path = self._found()
         try:
-            size = int(self.headers.get("Content-Length") or 0)
-            body = self.rfile.read(size) if 0 <= size <= _MOST_BYTES else None
-            given = json.loads(body or b"{}")
+            given = json.loads(self._body() or b"{}")
+        except _Unreadable as error:
+            self._send(error.status, {"error": str(error)}, ends=True)
+            return
         except ValueError:
             self._send(400, {"error": "expected JSON"})
             return
-        if found is None or body is None:
-            self._send(404 if found is None else 413, {"error": "nothing is offered here"})
+        if found is None:
+            self._send(404, {"error": "nothing is offered here"})
         elif path == ["mcp"]:
             self._mcp(given, *found)
         elif len(path) == 2 and path[0] == "tools":
             self._call(path[1], given, found[1])
         else:
             self._send(404, {"error": "expected /mcp or /tools/NAME"})
+
+    def _body(self) -> bytes:
+        coding = self.headers.get("Transfer-Encoding")
+        if coding is not None:
+            if coding.strip().lower() != "chunked":
+                raise _Unreadable(501, f"Transfer-Encoding is {coding}; expected chunked")
+            return b"".join(self._chunks())
+        size = self.headers.get("Content-Length") or "0"
+        if not _LENGTH.fullmatch(size):
+            raise _Unreadable(400, f"Content-Length is {size}; expected a number")
+        return self._read(int(size))
+
+    def _chunks(self) -> Iterator[bytes]:
+        left = _MOST_BYTES
+        while size := self._chunk_size():
+            yield self._read(size, left)
+            left -= size
+            if self.rfile.readline(_LONGEST_LINE).strip():
+                raise _Unreadable(400, "a chunk is longer than it says")
+        try:
+            parse_headers(self.rfile)  # trailers
+        except HTTPException as error:
+            raise _Unreadable(400, f"the trailers cannot be read: {error}") from error
+
+    def _chunk_size(self) -> int:
+        line = _CHUNK.fullmatch(self.rfile.readline(_LONGEST_LINE))
+        if line is None:
+            raise _Unreadable(400, "expected the size of a chunk")
+        return int(line[1], 16)
+
+    def _read(self, size: int, most: int = _MOST_BYTES) -> bytes:
+        if size > most:
+            raise _Unreadable(413, f"expected at most {_MOST_BYTES} bytes")
+        found = self.rfile.read(size)
+        if len(found) < size:
+            raise _Unreadable(400, "the request ends too early")
+        return found
 
     def _mcp(self, given: Any, tools: Tools, answer: Answer) -> None:
         messages = given if isinstance(given, list) else [given]
@@ -116,11 +167,13 @@ class _Handler(BaseHTTPRequestHandler):
         name, *path = [unquote(part) for part in urlsplit(self.path).path.strip("/").split("/")]
         return self.served.get(name), path
 
-    def _send(self, status: int, data: Any) -> None:
+    def _send(self, status: int, data: Any, *, ends: bool = False) -> None:
         body = b"" if data is None else json.dumps(data, ensure_ascii=False).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
+        if ends:
+            self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(body)
 

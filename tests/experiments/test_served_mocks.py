@@ -1,0 +1,72 @@
+"""Recorded tools over HTTP: what a request may be, and what is answered to one that is none."""
+
+import json
+import socket
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from evaltap.experiments.mocks.served import MockServer
+
+CHUNKED = "Transfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    """Offer a tool that answers with its arguments; yield the address."""
+    server = MockServer()
+    with server.offering([], lambda name, arguments: {name: arguments}) as url:
+        yield url
+    server.close()
+
+
+def sent(url: str, headers_and_body: str) -> tuple[list[str], list[Any]]:
+    """Send a call, and another one after it; return the statuses and the replies."""
+    address = urlsplit(url)
+    host, port = address.netloc.split(":")
+    text = (
+        f"POST {address.path}/tools/find HTTP/1.1\r\n{headers_and_body}"
+        f"POST {address.path}/tools/next HTTP/1.1\r\nConnection: close\r\n\r\n"
+    )
+    with socket.create_connection((host, int(port)), timeout=30) as connection:
+        connection.sendall(text.encode())
+        replies = connection.makefile("rb").read().decode()
+    parts = [one.partition("\r\n\r\n") for one in replies.split("HTTP/1.1 ")[1:]]
+    return [head[:3] for head, _, _ in parts], [json.loads(body) for _, _, body in parts]
+
+
+@pytest.mark.parametrize(
+    "headers_and_body",
+    [
+        'Content-Length: 8\r\n\r\n{"x": 1}',
+        f'{CHUNKED}3\r\n{{"x\r\n5;name=value\r\n": 1}}\r\n0\r\n\r\n',
+        f'{CHUNKED}8\r\n{{"x": 1}}\r\n0\r\nTrailer: value\r\n\r\n',
+    ],
+)
+def test_arguments_are_read_however_they_are_sent(url: str, headers_and_body: str) -> None:
+    statuses, replies = sent(url, headers_and_body)
+
+    assert statuses == ["200", "200"]
+    assert replies == [{"result": {"find": {"x": 1}}}, {"result": {"next": {}}}]
+
+
+@pytest.mark.parametrize(
+    ("headers_and_body", "status", "why"),
+    [
+        (f"Content-Length: {2**30}\r\n\r\n{{}}", "413", "expected at most 16777216 bytes"),
+        (f"{CHUNKED}7fffffff\r\n{{}}", "413", "expected at most 16777216 bytes"),
+        (f"{CHUNKED}zz\r\n{{}}", "400", "expected the size of a chunk"),
+        (f"{CHUNKED}1\r\n{{}}\r\n0\r\n\r\n", "400", "a chunk is longer than it says"),
+        ("Transfer-Encoding: gzip\r\n\r\n{}", "501", "expected chunked"),
+        ("Content-Length: -1\r\n\r\n{}", "400", "expected a number"),
+    ],
+)
+def test_a_call_that_cannot_be_read_is_refused_and_nothing_after_it_is_a_request(
+    url: str, headers_and_body: str, status: str, why: str
+) -> None:
+    statuses, replies = sent(url, headers_and_body)
+
+    assert statuses == [status]
+    assert why in replies[0]["error"]
