@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -268,6 +269,32 @@ def test_an_agent_in_javascript_takes_its_tools_from_the_recording(
 
     assert code == 0, said
     assert (found["mocks"]["hits"], found["units"]["scored"]) == (3, 2)
+
+
+@pytest.mark.parametrize("option", [("--read-only", "get_order"), ("--allow-real-tools",)])
+def test_a_served_tool_cannot_run_so_that_a_call_without_a_recorded_result_is_a_miss(
+    evaltap: Evaltap, tmp_path: Path, option: tuple[str, ...]
+) -> None:
+    (tmp_path / "agent.py").write_text(
+        "import json, os, sys, urllib.error, urllib.request\n"
+        "url = os.environ['EVALTAP_MOCKS_URL'] + '/tools/get_order'\n"
+        "for line in sys.stdin:\n"
+        "    try: urllib.request.urlopen(url, b'{}').read()\n"
+        "    except urllib.error.HTTPError: pass\n"
+        "    print(json.dumps({'answer': 'It is lost.'}), flush=True)\n"
+    )
+    agent = shlex.join(["command:" + sys.executable, "agent.py"])
+
+    code, out, _ = evaltap(
+        "run", "shop.evalset.json", "--agent", agent, "--metrics", "metrics.json",
+        "--db", "x.duckdb", "--mocks", "recorded", *option,
+    )  # fmt: skip
+
+    assert code == 3
+    assert "2 without a recorded result" in out
+    assert "for real" not in out
+    assert "--on-miss get_order=closest" in out
+    assert "--read-only" not in out
 
 
 MAIN = "import sys; from evaltap.cli.main import main; sys.exit(main())"

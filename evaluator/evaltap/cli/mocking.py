@@ -39,8 +39,13 @@ def choice_of(options: ToolCallOptions) -> MockChoice:
     )
 
 
-def lines_of_mocks(mocks: Mapping[str, Any], cases: CaseSet) -> Iterator[str]:
-    """Say how tool calls were answered, and which tools seem to have another name now."""
+def lines_of_mocks(
+    mocks: Mapping[str, Any], cases: CaseSet, *, served: bool
+) -> Iterator[str]:  # Any: JSON
+    """Say how tool calls were answered, and which tools seem to have another name now.
+
+    `served`: to an agent elsewhere, whose tools cannot run here.
+    """
     by_tool = mocks.get("by_tool") or {}
     if not by_tool:
         return
@@ -60,7 +65,6 @@ def lines_of_mocks(mocks: Mapping[str, Any], cases: CaseSet) -> Iterator[str]:
         yield visible(f"  {line}")
     if missed:
         name = missed[0]
-        yield visible(
-            f"  if the calls are right: --ignore-argument {name}.ARGUMENT, --on-miss {name}=closest, or"
-            f" --read-only {name} to let it run"
-        )
+        ways = [f"--ignore-argument {name}.ARGUMENT", f"--on-miss {name}=closest"]
+        ways += [] if served else [f"--read-only {name} to let it run"]
+        yield visible(f"  if the calls are right: {', '.join(ways[:-1])}, or {ways[-1]}")

@@ -50,6 +50,7 @@ def run(options: MocksOptions) -> int:
         raise InputError(f"{options.set}: no case has recorded tool calls; nothing to offer")
     invent = inventor(recording) if policy.invents else None
     tape = Tape(recording, policy, invent=invent, tools=tools, redacted=inventions.restore)
+    tape.can_run = False
     tape.begin()
     with _misses(options.misses) as written:
 
@@ -66,7 +67,7 @@ def run(options: MocksOptions) -> int:
             _serve(options.port, tools, answer)
     with suppress(ToolMiss):  # was told when it happened
         tape.end()
-    for line in lines_of_mocks(totals([tape.data()]), cases):
+    for line in lines_of_mocks(totals([tape.data()]), cases, served=True):
         say("mocks", line)
     return 1 if tape.missed else 0
 

@@ -144,7 +144,8 @@ def _print(options: RunOptions, finished: Finished) -> None:
     bad = [one for one in outcome.cases if one.has_problem]
     for case in bad:
         print(_line_of_case(case))
-    for line in lines_of_mocks(outcome.mocks, finished.plan.cases):
+    served = finished.plan.agent.startswith(("command:", "http://", "https://"))
+    for line in lines_of_mocks(outcome.mocks, finished.plan.cases, served=served):
         print(line)
     if ended := outcome.ended_by:
         print(f"conversations ended by: {', '.join(f'{why} {n}' for why, n in ended.items())}")

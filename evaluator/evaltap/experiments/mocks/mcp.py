@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from evaltap.recorder.answering import RUN, RecordedError, ToolMiss
+from evaltap.recorder.answering import RecordedError, ToolMiss
 from evaltap.schemas.data import Json
 
 Answer = Callable[[str, Json], Json]
@@ -50,8 +50,6 @@ def reply_to(
         return _result(number, {"content": [_text(str(error))], "isError": True})
     except ToolMiss as miss:
         return _failed(number, NO_RECORDING, str(miss))
-    if found is RUN:
-        return _failed(number, NO_RECORDING, "no recording, and no tool of its own here")
     return _result(number, content_of(found))
 
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from evaltap.experiments.mocks.mcp import Answer, reply_to
-from evaltap.recorder.answering import RUN, RecordedError, ToolMiss
+from evaltap.recorder.answering import RecordedError, ToolMiss
 
 MOCKS_URL: Final = "EVALTAP_MOCKS_URL"
 """The variable that tells a command where its recorded tools are."""
@@ -159,9 +159,7 @@ class _Handler(BaseHTTPRequestHandler):
         except ToolMiss as miss:
             self._send(404, {"miss": str(miss)})
         else:
-            self._send(404, {"miss": "no recording"}) if found is RUN else self._send(
-                200, {"result": found}
-            )
+            self._send(200, {"result": found})
 
     def _found(self) -> tuple[tuple[Tools, Answer] | None, list[str]]:
         name, *path = [unquote(part) for part in urlsplit(self.path).path.strip("/").split("/")]

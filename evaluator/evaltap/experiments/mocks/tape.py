@@ -97,6 +97,8 @@ class Tape:
     ) -> None:
         self.tools = tools
         """All tools of the recordings, for agents that are told which there are."""
+        self.can_run = True
+        """Whether a tool may run in place of an answer; tools served to an agent elsewhere cannot."""
         self.calls: list[Answered] = []
         """The calls of the turn so far."""
         self._recording, self._policy = recording, policy
@@ -296,7 +298,7 @@ class Tape:
     def _without(self, name: str, arguments: Json, why: str, turn: TurnAnswers) -> Any:
         """Return what a call gets that nothing was recorded for."""
         policy = self._policy.missed(name)
-        if policy == "real":
+        if policy == "real" and self.can_run:
             turn.real.append(name)
             return RUN
         if policy == "llm":
@@ -305,7 +307,7 @@ class Tape:
             self._take(call)
             turn.invented.append(name)
             return call.result if call.error is None else failure_of(call)
-        return self._miss(name, arguments, why, turn)
+        return self._miss(name, arguments, why or "has no mock", turn)
 
     def _invented(self, name: str, arguments: Json, instruction: str, turn: TurnAnswers) -> Any:
         if self._invent is None:
