@@ -35,7 +35,7 @@ class Fixed:
         self._outcome = outcome
 
     def evaluate(self, context: EvaluationContext) -> MetricScore | EvaluatorFailure:
-        if isinstance(self._outcome, Exception):
+        if isinstance(self._outcome, BaseException):
             raise self._outcome
         return self._outcome
 
@@ -191,6 +191,7 @@ def test_the_case_is_failed_over_passed_over_not_evaluated(
     [
         (EvaluatorFailure("no luck", "Luck"), "no luck", "Luck"),
         (RuntimeError("boom"), "RuntimeError: boom", "RuntimeError"),
+        (SystemExit(0), "SystemExit: 0", "SystemExit"),
         (MetricScore(Status.PASSED, 1, "", ()), "0 turn rows, expected 1", "RowCountMismatch"),
     ],
 )

@@ -446,7 +446,7 @@ class CaseScorer:
                 " at what is large or endless in it",
                 "TookTooLongError",
             )
-        except Exception as error:  # custom evaluators may raise anything; only this case fails
+        except (Exception, SystemExit) as error:  # of a custom evaluator: only this case fails
             result = EvaluatorFailure(f"{type(error).__name__}: {error}", type(error).__name__)
         return result
 

@@ -144,5 +144,5 @@ def named(names: Names | None, kind: Kind, name: str) -> Check:
 def _called(what: str, function: Callable[..., Any], *args: Any) -> Any:
     try:
         return function(*args)
-    except Exception as error:  # user code: an exception fails this turn, not the run
+    except (Exception, SystemExit) as error:  # user code: fails this turn, not the run
         raise ComparisonError(f"{what} failed: {type(error).__name__}: {error}") from error

@@ -54,7 +54,7 @@ class Func(TurnEvaluator):
         """Return the function's result for a turn; an exception becomes an error of the turn."""
         try:
             return self._function(turn, expected)
-        except Exception as error:  # user code: an exception fails this turn, not the run
+        except (Exception, SystemExit) as error:  # user code: fails this turn, not the run
             return TurnScore(Status.ERROR, reason=f"{type(error).__name__}: {error}")
 
 

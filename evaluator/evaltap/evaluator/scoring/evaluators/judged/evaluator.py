@@ -324,7 +324,7 @@ def _read(score: Callable[[str, EvalMetric], Verdict], metric: EvalMetric, text:
         found = score(text, metric)
     except JudgeError:
         raise
-    except Exception as error:  # user code: an exception is an answer without a verdict
+    except (Exception, SystemExit) as error:  # user code: an answer without a verdict
         raise JudgeInvalid(f"{type(error).__name__}: {error}") from error
     if not 0 <= found.score <= 1:
         raise JudgeInvalid(f"score {found.score} is out of range; expected 0 to 1")
