@@ -95,6 +95,21 @@ def test_what_breaks_shuts_it_and_is_named(evaltap: Evaltap) -> None:
     assert found["comparison"]["usage"][0]["ratio"] == pytest.approx(1, abs=1e-3)
 
 
+def test_a_head_that_lacks_cases_of_the_baseline_is_undecided_unless_that_is_allowed(
+    evaltap: Evaltap,
+) -> None:
+    known = baseline(evaltap, *rounds("main"))
+    command = ("gate", *rounds("pr"), *GATE, "--baseline", known, "--fail-on", "regressed")
+    for path in rounds("pr"):
+        lines = Path(path).read_text().splitlines()
+        Path(path).write_text("\n".join(lines[:3]) + "\n")
+
+    code, out, _ = evaltap(*command)
+    assert code == 3
+    assert "9 of 12 cases of base are not in head" in out
+    assert evaltap(*command, "--subset")[0] == 0
+
+
 @pytest.mark.slow
 def test_every_form_of_baseline_gives_the_same_verdict(evaltap: Evaltap) -> None:
     files = rounds("main", broken={3})

@@ -409,3 +409,8 @@ class RuleOptions:
     pair_by_id: bool = option(
         "--pair-by-id", "pair cases by eval id alone, ignoring app and eval set"
     )
+    subset: bool = option(
+        "--subset",
+        "compare what both have, although HEAD lacks cases of BASE (default: exit code 3 if it lacks"
+        " more than 5 %%, as a run that died does)",
+    )

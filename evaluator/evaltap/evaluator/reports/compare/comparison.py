@@ -10,6 +10,7 @@ from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.cases.turn import Turn
 from evaltap.evaluator.reports.case_files import words_of
 from evaltap.evaluator.reports.compare.metrics import (
+    MISSING,
     metric_changes,
     stratified,
     usage_changes,
@@ -62,7 +63,7 @@ def compare(base: Side, head: Side, rules: Rules | None = None) -> Comparison:
     changes = metric_changes(pairs, {key: names[key] for key in cases.both}, rules)
     metrics = tuple(sorted(changes, key=certainty))
     usage = usage_changes(base.recordings, head.recordings, cases.both, level=rules.alpha)
-    verdict, reasons = verdict_of(metrics, usage, rules)
+    verdict, reasons = verdict_of(metrics, usage, rules, [] if rules.subset else _lost(cases))
     added, removed, changed = (
         tuple(names[key] for key in keys) for keys in (cases.added, cases.removed, cases.changed)
     )
@@ -83,6 +84,14 @@ def compare(base: Side, head: Side, rules: Rules | None = None) -> Comparison:
         differences(base, head, metrics),
         stratified(pairs, slices_of(base, head, cases.both, rules.by), rules),
     )
+
+
+def _lost(cases: PairedCases) -> list[str]:
+    """Return that head lacks cases of base, if it lacks so many that a run may have died."""
+    lost, total = len(cases.removed), len(cases.removed) + len(cases.both) + len(cases.changed)
+    if lost <= MISSING * total:
+        return []
+    return [f"{lost:,} of {counted(total, 'case')} of base are not in head (--subset allows that)"]
 
 
 def _notes(

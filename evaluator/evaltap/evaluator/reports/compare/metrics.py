@@ -44,7 +44,8 @@ from evaltap.evaluator.reports.compare.wording import p_value, points
 
 _LEAST_CASES: Final = 8
 """With one trial per case, a comparison of scores needs at least this many cases."""
-_MISSING: Final = 0.05
+MISSING: Final = 0.05
+"""The share of missing verdicts, or of base's cases, that leaves a comparison inconclusive."""
 _UNEVEN: Final = 0.05
 
 
@@ -255,7 +256,7 @@ def _missing(base: Mapping[CaseKey, Counts], head: Mapping[CaseKey, Counts]) -> 
         totals.append(sum(one.trials + one.missing for one in counts))
     found = []
     for side, gap, total in zip(("base", "head"), gaps, totals, strict=True):
-        if gap > _MISSING * total:
+        if gap > MISSING * total:
             found.append(f"{gap:,} of {total:,} trials of {side} have no verdict")
     if not found and fisher(gaps[0], totals[0], gaps[1], totals[1]) < _UNEVEN:
         found.append(
@@ -384,16 +385,22 @@ def _mean_log(values: Iterable[float | None]) -> float | None:
 
 
 def verdict_of(
-    metrics: Sequence[MetricChange], usage: Sequence[UsageChange], rules: Rules
+    metrics: Sequence[MetricChange],
+    usage: Sequence[UsageChange],
+    rules: Rules,
+    lost: Sequence[str] = (),
 ) -> tuple[Verdict, list[str]]:
-    """Return the verdict and its reasons: a regression overrides inconclusive, which overrides passing."""
+    """Return the verdict and its reasons: a regression overrides inconclusive, which overrides passing.
+
+    `lost` is why cases that were not compared leave it inconclusive.
+    """
     deciding = [metric for metric in metrics if metric.decides]
     if worse := [*_worse(deciding, usage, rules)]:
         return "regression", worse
     below = [reason for metric in deciding for reason in _minimum(metric, rules, below=True)]
     if below:
         return "below_minimum", below
-    undecided = [reason for metric in deciding for reason in _undecided(metric, rules)]
+    undecided = [*lost, *(one for metric in deciding for one in _undecided(metric, rules))]
     if undecided:
         return "inconclusive", undecided
     better = [

@@ -52,6 +52,8 @@ class Rules:
     """Also compare within these slices; they do not affect the verdict."""
     pair_by_id: bool = False
     """Pair cases by their eval ids alone: trials are in eval sets or apps with different names."""
+    subset: bool = False
+    """Head may lack cases of base; otherwise the verdict is inconclusive if it lacks more than 5 %."""
 
 
 @dataclass(frozen=True, slots=True)
