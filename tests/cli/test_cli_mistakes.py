@@ -32,6 +32,35 @@ def test_a_selection_that_leaves_nothing_is_a_mistake_and_the_environment_may_na
     assert (code, "EVALTAP_ITEMS: found 'few'; expected a whole number" in err) == (2, True)
 
 
+@pytest.mark.parametrize("command", [("cases", "x.duckdb"), ("sql", "x.duckdb"), ("show",)])
+def test_an_argument_that_is_not_utf_8_is_refused(
+    evaltap: Evaltap, command: tuple[str, ...]
+) -> None:
+    code, _, said = evaltap(*command, "stra\udcdfe")
+
+    assert code == 2
+    assert said.endswith(": 'stra\\udcdfe' is not UTF-8; give text and file names in UTF-8\n")
+
+
+def test_a_worker_that_is_killed_leaves_the_run_incomplete(
+    evaltap: Evaltap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("deadly.py").write_text(
+        "import os\ndef deadly(actual, expected):\n    os.kill(os.getpid(), 9)\n"
+    )
+    metric = {
+        "metricName": "deadly", "evaluatorName": "python_function", "threshold": 1,
+        "criterion": {"function": {"path": "deadly:deadly"}},
+    }  # fmt: skip
+    monkeypatch.syspath_prepend(Path.cwd())
+    command = ("score", write_lines("c.jsonl", case()), "--metrics", write("m.json", [metric]))
+
+    code, _, said = evaltap(*command, "--workers", "2", "--allow-code")
+
+    assert code == 3
+    assert "a worker process was killed, perhaps because memory ran out" in said
+
+
 @pytest.mark.parametrize(
     ("fail_on", "code"), [("never", 0), ("failed", 0), ("error", 0), ("not_evaluated", 3)]
 )

@@ -256,6 +256,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     command = named(arguments)
+    for argument in arguments:
+        if not argument.isascii() and _undecodable(argument) and not os.path.exists(argument):
+            say(command, f"{argument!r} is not UTF-8; give text and file names in UTF-8")
+            return 2
     if command not in _NO_WARNINGS:
         _warn_of_unknown_variables()
     try:
@@ -264,6 +268,11 @@ def _run(arguments: Sequence[str]) -> int:
     except ConfigurationError as error:  # from the settings
         say(command, error)
         return error.exit_code
+
+
+def _undecodable(argument: str) -> bool:
+    """Return whether an argument has bytes that are not in the encoding of the terminal."""
+    return any("\udc80" <= one <= "\udcff" for one in argument)
 
 
 def _warn_of_unknown_variables() -> None:

@@ -24,7 +24,7 @@ from evaltap.evaluator.scoring.batch import Observer, score_batches, score_cases
 from evaltap.evaluator.scoring.results.rows import PackedRows, ScoreRows
 from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.scoring.selection import Selection
-from evaltap.schemas.errors import FormatError
+from evaltap.schemas.errors import EvaltapError, FormatError
 from evaltap.schemas.files.content import eval_set_name, is_json_lines
 from evaltap.schemas.files.documents import LOG, iter_cases, read_case, warn_once
 from evaltap.schemas.formats.metric import EvalMetric
@@ -41,6 +41,12 @@ BLOCK_BYTES = 1 << 18
 CASES_PER_BATCH = 200
 PARALLEL_FROM_BYTES = 8 << 20
 """Smaller files are scored in this process: starting workers would take longer."""
+
+
+class WorkerDiedError(EvaltapError):
+    """Raised when a worker process ended before its cases were scored."""
+
+    exit_code = 3
 
 
 @dataclass(slots=True)
@@ -103,7 +109,10 @@ class FileScorer:
             self._pool.shutdown(cancel_futures=True)
 
     def batches(self) -> Iterator[ScoredBatch]:
-        """Yield scored batches in the order of the files; raises InputError for an unreadable file."""
+        """Yield scored batches in the order of the files.
+
+        Raises InputError for an unreadable file, and WorkerDiedError if a worker was killed.
+        """
         if self._bad_lines:
             yield ScoredBatch(ScoreRows().packed(), self._bad_lines)
         if self._pool is None:
@@ -113,11 +122,22 @@ class FileScorer:
                 yield from self._score(part)
             return
         while self._under_way:
-            batch = self._under_way.popleft().result()
+            batch = self._result(self._under_way.popleft())
             self._submit(self._pool, 1)
             for message in batch.warnings:
                 warn_once(message)
             yield batch
+
+    def _result(self, part: "Future[ScoredBatch]") -> ScoredBatch:
+        from concurrent.futures.process import BrokenProcessPool  # only with workers
+
+        try:
+            return part.result()
+        except BrokenProcessPool:
+            raise WorkerDiedError(
+                "a worker process was killed, perhaps because memory ran out, so not every case was"
+                " scored; free some, or use --workers 1"
+            ) from None
 
     def _submit(self, pool: "ProcessPoolExecutor", count: int) -> None:
         for part in islice(self._parts, count):
