@@ -256,6 +256,16 @@ def test_without_a_set_coverage_shows_what_a_first_one_could_contain(
     assert f"next: evaltap curate {database} --out golden.evalset.json" in said
 
 
+def test_traffic_without_tools_has_none_to_cover(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    database = landed(tmp_path, [Asked("Hello?", ())])
+
+    assert main(["set", "coverage", str(database)]) == 0
+
+    assert "tool: none in this traffic" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [

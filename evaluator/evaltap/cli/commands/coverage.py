@@ -43,18 +43,20 @@ def run(options: CoverageOptions) -> int:
     return 0
 
 
+def _head(one: Coverage, lacks: str) -> str:
+    if one.covered is None:
+        return f"{one.by}: none in this traffic"
+    rate = one.covered.rate
+    size = counted(rate.n, one.unit)
+    if not lacks:
+        return f"{one.by} ({size})"
+    return f"{one.by}: {rate.value:.1%} of the traffic is covered ({rate.interval:.1%}, {size})"
+
+
 def _print(found: list[Coverage], lacks: str) -> None:
     """Print the shares by dimension; `lacks` stands before the values that no set has."""
     for one in found:
-        assert one.covered is not None  # there are turns
-        rate = one.covered.rate
-        size = counted(rate.n, one.unit)
-        if lacks:
-            print(
-                f"{one.by}: {rate.value:.1%} of the traffic is covered ({rate.interval:.1%}, {size})"
-            )
-        else:
-            print(f"{one.by} ({size})")
+        print(_head(one, lacks))
         for gap in one.gaps:
             value = f"{visible(gap.text)!r:.60}" if gap.text else visible(gap.value) or "(none)"
             print(
