@@ -170,6 +170,15 @@ def test_cases_are_listed_page_by_page(questions: Questions) -> None:
     assert len(seen) == len(set(seen)) == found["matched"] == len(INJECTIONS) + 3
 
 
+@pytest.mark.parametrize("after", ["garbage!!", "W10="])
+def test_a_mark_of_another_list_is_refused(questions: Questions, after: str) -> None:
+    newest = questions.find_cases("", limit=2)["next"]
+
+    for wrong, order in ((after, ""), (newest, "sort:latency")):
+        with pytest.raises(InputError, match="after: not the `next` of a reply to this filter"):
+            questions.find_cases(order, limit=2, after=wrong)
+
+
 def test_explain_names_the_argument_that_differs(questions: Questions) -> None:
     found = questions.explain("plain")
 
@@ -242,6 +251,14 @@ def test_sql_reads_the_store_and_nothing_else(questions: Questions, statement: s
 
     assert failed
     assert "error" in text
+
+
+def test_what_json_does_not_have_is_null(questions: Questions) -> None:
+    ((text, _),) = replies(questions, ("sql", {"statement": "SELECT 'nan'::DOUBLE, -1e999"}))
+
+    assert "NaN" not in text
+    assert "Infinity" not in text
+    assert text.count("null") == 2
 
 
 def test_rows_and_limits_are_bounded(questions: Questions) -> None:

@@ -58,7 +58,9 @@ class Questions:
         choice = Choice(parse_filter(filter))
         with open_to_read(self.db) as store:
             catch_up(store)
-            found = list_page(store, choice, _within(limit, MOST_CASES, "limit"), after=after)
+            found = list_page(
+                store, choice, _within(limit, MOST_CASES, "limit"), after=after, strict=True
+            )
         cases = [one.data() for one in found.cases]
         return {"matched": found.matched, "cases": cases, "next": found.next}
 

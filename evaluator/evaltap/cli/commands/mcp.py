@@ -5,6 +5,7 @@ import json
 import threading
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
+from math import isfinite
 from typing import Any, Final
 
 import duckdb
@@ -126,4 +127,4 @@ def _shortened(data: object, characters: int, items: int) -> object:
     if isinstance(data, list | tuple):
         some: list[object] = [_shortened(one, characters, items) for one in data[:items]]
         return [*some, *([f"… {len(data) - items:,} more"] if len(data) > items else [])]
-    return data
+    return None if isinstance(data, float) and not isfinite(data) else data  # JSON has neither

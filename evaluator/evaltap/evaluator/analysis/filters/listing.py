@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Final, NamedTuple
+from zlib import crc32
 
 import orjson
 
@@ -302,11 +303,19 @@ def list_page(
     after: str = "",
     before: str = "",
     now: datetime | None = None,
+    strict: bool = False,
 ) -> ListPage:
-    """Return the cases after, or before, a mark; for an invalid mark, start from the beginning."""
+    """Return the cases after, or before, a mark.
+
+    A mark of another order starts from the beginning; with `strict`, it raises InputError.
+    """
     sorted_by = _sorted(reader, choice, now)
     order = sorted_by.order
     mark = _read(before or after, order)
+    if strict and mark is None and (before or after):
+        raise InputError(
+            "after: not the `next` of a reply to this filter; leave it out to begin anew"
+        )
     backwards = bool(before) and mark is not None
     beyond, parameters = "TRUE", dict(sorted_by.query.parameters)
     if mark is not None:
@@ -330,8 +339,8 @@ def list_page(
     return ListPage(
         tuple(cases),
         marks[0][-1] if marks else 0,
-        _written(marks[-1]) if marks and (more or backwards) else "",
-        _written(marks[0]) if marks and (more if backwards else mark is not None) else "",
+        _written(marks[-1], order) if marks and (more or backwards) else "",
+        _written(marks[0], order) if marks and (more if backwards else mark is not None) else "",
     )
 
 
@@ -450,8 +459,13 @@ def _bound(
     return values
 
 
-def _written(row: tuple[object, ...]) -> str:
-    return base64.urlsafe_b64encode(orjson.dumps(row[:-1])).decode().rstrip("=")
+def _digest(order: Sequence[SortKey]) -> int:
+    return crc32(_ordered(order).encode())
+
+
+def _written(row: tuple[object, ...], order: Sequence[SortKey]) -> str:
+    mark = orjson.dumps([_digest(order), *row[:-1]])
+    return base64.urlsafe_b64encode(mark).decode().rstrip("=")
 
 
 def _read(mark: str, order: Sequence[SortKey]) -> list[object] | None:
@@ -459,9 +473,10 @@ def _read(mark: str, order: Sequence[SortKey]) -> list[object] | None:
         found = orjson.loads(base64.urlsafe_b64decode(mark + "=" * (-len(mark) % 4)))
     except (ValueError, binascii.Error):
         return None
-    if not isinstance(found, list) or len(found) != len(order):
+    if not isinstance(found, list) or found[:1] != [_digest(order)]:
         return None
-    return found if all(map(_fits, found, order)) else None
+    values = found[1:]
+    return values if len(values) == len(order) and all(map(_fits, values, order)) else None
 
 
 def _fits(value: object, key: SortKey) -> bool:
