@@ -35,6 +35,8 @@ class MetricOutcome:
     """By k: the chance that all k trials of a case pass, without bias: C(c, k) / C(n, k)."""
     pass_hat_plain: Mapping[int, float]
     """The same as tRPC-Agent-Go has it, (c / n)^k, which is too high for few trials."""
+    cases_with: Mapping[int, int]
+    """By k: the number of cases with at least k trials, on which these rest."""
 
     def data(self) -> dict[str, Any]:
         interval = None if self.rate is None else [*self.rate.interval]
@@ -51,6 +53,7 @@ class MetricOutcome:
             "pass_hat": {str(k): one.value for k, one in self.pass_hat.items()},
             "pass_hat_interval": {str(k): [*one.interval] for k, one in self.pass_hat.items()},
             "pass_hat_plain": {str(k): value for k, value in self.pass_hat_plain.items()},
+            "pass_cases": {str(k): cases for k, cases in self.cases_with.items()},
         }
 
 
@@ -191,17 +194,18 @@ def _metric(name: str, given: Mapping[UnitRow, bool | None]) -> MetricOutcome:
     most = max(map(len, trials.values()), default=0)
     counts = [(len(all_), sum(all_)) for all_ in trials.values()]
     rate = rate_of_trials([(n, c, 1) for n, c in counts])
-    at, hat, plain = {}, {}, {}
+    at, hat, plain, cases_with = {}, {}, {}, {}
     for k in range(1, most + 1):
         enough = [(n, c) for n, c in counts if n >= k]
         if (one := mean_of_cases(pass_at_k(n, c, k) for n, c in enough)) is not None:
             at[k] = one
         if (one := mean_of_cases(pass_hat_k_unbiased(n, c, k) for n, c in enough)) is not None:
             hat[k] = one
+        cases_with[k] = len(enough)
         plain[k] = math.fsum(pass_hat_k(n, c, k) for n, c in enough) / len(enough)
     total = sum(map(sum, trials.values()))
     lacking = sum(one is None for one in given.values())
-    return MetricOutcome(name, rate, total, lacking, at, hat, plain)
+    return MetricOutcome(name, rate, total, lacking, at, hat, plain, cases_with)
 
 
 def _case(

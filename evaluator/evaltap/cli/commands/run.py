@@ -170,12 +170,19 @@ def _line_of(metric: MetricOutcome) -> str:
     rate, lacking = metric.rate, metric.not_evaluated
     if rate is None:
         return f"{metric.metric}: not evaluated"
-    more = [f"pass^{k} {one.value:.1%}" for k, one in list(metric.pass_hat.items())[-1:] if k > 1]
+    more = [_pass_hat(metric, k) for k in list(metric.pass_hat)[-1:] if k > 1]
     more += [f"{counted(lacking, 'run')} not evaluated"] if lacking else []
     return (
         f"{metric.metric}: {rate.value:.1%} passed ({metric.passed} of {counted(rate.n, 'run')}, 95 %:"
         f" {rate.interval:.1%}){''.join(f', {one}' for one in more)}"
     )
+
+
+def _pass_hat(metric: MetricOutcome, k: int) -> str:
+    """Return pass^k, with the cases that it rests on unless these are all."""
+    cases, all_cases = metric.cases_with[k], metric.cases_with[1]
+    of = f" ({cases} of {counted(all_cases, 'case')} with {k} runs)" if cases < all_cases else ""
+    return f"pass^{k} {metric.pass_hat[k].value:.1%}{of}"
 
 
 def _line_of_case(case: CaseOutcome) -> str:

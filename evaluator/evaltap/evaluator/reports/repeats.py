@@ -1,10 +1,10 @@
 """Repeated recordings of cases: how often at least one of k tries passes, and how often all pass."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
+from typing import Any, TypeAlias
 
 from rich.console import Console
 from rich.text import Text
@@ -16,6 +16,9 @@ from evaltap.evaluator.reports.safe_text import visible
 from evaltap.evaluator.reports.scope import score_scope
 from evaltap.evaluator.store.database import sql
 from evaltap.evaluator.store.queries import StoreReader
+
+_Sets: TypeAlias = defaultdict[tuple[str, str], defaultdict[str, dict[str, bool]]]
+"""By app and eval set, and by run: whether each case passed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +60,18 @@ class PassK:
 def read_pass_k(store: StoreReader, ks: Sequence[int], run_id: str | None = None) -> list[PassK]:
     """Return pass@k and pass^k by metric and version, then those of whole sets.
 
-    The repeats of a case are its recordings with different `run` names and the same version.
+    The repeats of a case are its recordings with different `run` names and the same version.  A run of
+    only some cases of a set is no trial of the whole set.
     """
     scope, parameters = score_scope(store, run_id)
     rows = store.rows(sql(__name__, "report_repeats").format(scope=scope), parameters)
     cases: dict[tuple[str, str | None], list[tuple[int, int]]] = defaultdict(list)
-    sets: dict[str | None, dict[tuple[str, str, str], bool]] = defaultdict(dict)
-    for metric, version, app, name, verdicts in rows:
+    sets: dict[str | None, _Sets] = defaultdict(lambda: defaultdict(lambda: defaultdict(dict)))
+    for metric, version, app, name, case, verdicts in rows:
         cases[metric, version].append((len(verdicts), sum(one["passed"] for one in verdicts)))
         for one in verdicts:
-            whole = (app, name, one["run"])
-            sets[version][whole] = sets[version].get(whole, True) and one["passed"]
+            passes = sets[version][app, name][one["run"]]
+            passes[case] = passes.get(case, True) and one["passed"]
     found = [
         _pass_k(metric, version, k, counts)
         for (metric, version), counts in sorted(
@@ -75,13 +79,17 @@ def read_pass_k(store: StoreReader, ks: Sequence[int], run_id: str | None = None
         )
         for k in ks
     ]
-    for version, runs in sorted(sets.items(), key=lambda one: one[0] or ""):
-        of_sets: dict[tuple[str, str], list[bool]] = defaultdict(list)
-        for (app, name, _), passed in runs.items():
-            of_sets[app, name].append(passed)
-        counts = [(len(passed), sum(passed)) for passed in of_sets.values()]
+    for version, of_version in sorted(sets.items(), key=lambda one: one[0] or ""):
+        counts = [_trials(runs) for runs in of_version.values()]
         found += [_pass_k(None, version, k, counts) for k in ks]
     return found
+
+
+def _trials(runs: Mapping[str, Mapping[str, bool]]) -> tuple[int, int]:
+    """Return the number of runs that have every case of their set, and of those that passed them all."""
+    size = len(set().union(*runs.values()))
+    whole = [passes for passes in runs.values() if len(passes) == size]
+    return len(whole), sum(all(passes.values()) for passes in whole)
 
 
 def _pass_k(

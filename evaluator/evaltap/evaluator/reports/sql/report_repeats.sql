@@ -18,7 +18,7 @@ verdicts AS (
   FROM named
   WHERE status IN ('passed', 'failed', 'crashed')
 )
-SELECT metric_name, version, app_name, set_name,
+SELECT metric_name, version, app_name, set_name, eval_id,
        list({{'run': recording, 'passed': passed}} ORDER BY recording)
 FROM verdicts
 GROUP BY metric_name, version, app_name, set_name, eval_id
