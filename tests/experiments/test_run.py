@@ -20,6 +20,7 @@ from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.readers import Readers
 from evaltap.experiments.pseudonyms import Inventions
 from evaltap.schemas.files.documents import read_result
+from support.builders.command_files import write
 from support.builders.commands import Evaltap
 from support.worlds.running_agents import ANSWER, case, write_set
 
@@ -305,6 +306,20 @@ def test_a_higher_number_of_runs_buys_only_the_difference(evaltap: Evaltap) -> N
     assert code == 0
     assert (found["agent_calls"], calls()) == (6, 10)
     assert found["units"] == {"planned": 10, "scored": 10, "crashed": 0, "invalid": 0, "skipped": 4}
+
+
+@pytest.mark.slow
+def test_pass_hat_k_says_how_many_cases_have_k_runs(evaltap: Evaltap) -> None:
+    Path("costly.py").write_text(
+        "def answer(message, turn):\n    turn.model('m', cost_usd=0.1)\n    return '5'\n"
+    )
+    command = ("run", "math.evalset.json", "--agent", "costly:answer", "--db", "x.duckdb", "--metrics",
+               write("m.json", [{"metricName": "run_succeeded", "threshold": 1}]), "--runs", "2",
+               "--budget-usd", "0.25", "--concurrency", "1")  # fmt: skip
+
+    _, out, _ = evaltap(*command)
+
+    assert "pass^2 100.0% (1 of 2 cases with 2 runs)" in out
 
 
 @pytest.mark.slow
