@@ -337,6 +337,7 @@ def test_an_experiment_does_not_go_on_with_something_else(evaltap: Evaltap, tmp_
     assert "agent was 'agents:answer', is 'agents:wrong'" in other[2]
     assert "metric tool_trajectory_avg_score has changed" in stricter[2]
     assert "set has changed" in changed[2]
+    assert "metric" not in changed[2], "of which only the references differ"
     assert calls() == 2
 
 

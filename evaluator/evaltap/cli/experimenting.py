@@ -155,7 +155,8 @@ class ProgressLines:
         found = rate_of_trials([(*case, cases) for case, cases in alike.items()])
         parts = []
         if found is not None:
-            parts.append(f"{found.value:.0%} passed, {found.interval:.0%}")
+            new = " of the new runs" if progress.skipped else ""
+            parts.append(f"{found.value:.0%}{new} passed, {found.interval:.0%}")
         if progress.spent_usd:
             parts.append(f"${progress.spent_usd:.2f}")
         if left := self._left(progress):

@@ -317,10 +317,13 @@ def configuration(
 def changed_parts(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     """Name what changed between two configurations, for the user."""
     found = []
+    other_set = before.get("set") != now.get("set")
     for part in sorted({*before, *now}):
         old, new = before.get(part), now.get(part)
         if old == new:
             continue
+        if other_set and old and new and part.startswith("metric "):
+            continue  # its digest contains the references, which are the set's
         if old is None or new is None:
             found.append(f"{part} was {'added' if old is None else 'removed'}")
         elif part in ("agent", "version", "simulated user", "expected agent"):

@@ -177,8 +177,8 @@ def _change(
     same = [digest for digest in others if digest in ones]
     if not (same or rules.across_metrics):
         raise InputError(
-            f"metric '{name}' differs between the sides; score both with the same metrics file, or compare"
-            " them anyway with --across-metrics"
+            f"metric '{name}' differs between the sides; score both with the same metrics file and"
+            " references, or compare them anyway with --across-metrics"
         )
     base, head = (one[same[-1]] if same else list(one.values())[-1] for one in (ones, others))
     before, now = _totals(base), _totals(head)
