@@ -16,7 +16,15 @@ from evaltap.experiments.pseudonyms import Inventions
 from evaltap.experiments.worker import UnitEnd, Worker, WorkerSettings, recorder_of
 from evaltap.recorder import MemorySink, Recorder
 from evaltap.recorder.answering import ToolMiss
-from plugin_drivers import Adk, ClaudeAgent, OpenAIAgents, OpenAIRunHooks, PydanticAI
+from plugin_drivers import (
+    Adk,
+    BlockingLangChain,
+    ClaudeAgent,
+    LangChain,
+    OpenAIAgents,
+    OpenAIRunHooks,
+    PydanticAI,
+)
 from plugin_drivers.driver import AgentSpec, Call, Driver, Step, call, says
 from support.worlds.framework_runs import FRAMEWORKS, Runs, agent_for_a_run, unit_of
 from support.worlds.replayed_agents import Recording, Shop, calls_of, recorded, replay, replay_now
@@ -316,6 +324,32 @@ def test_the_tools_of_an_agent_that_works_as_a_tool_are_answered(
         assert any("as recorded" in text for text in given)
     else:
         assert isinstance(ended, ToolMiss)
+
+
+@pytest.mark.filterwarnings("ignore:The `plugins` argument is deprecated")
+@frameworks(LangChain, BlockingLangChain)  # which do not say who calls
+def test_agents_with_tools_of_one_name_each_get_their_own_result(
+    kind: type[Driver], runs: Runs, shop: Shop
+) -> None:
+    driver = kind(Recorder(sink=MemorySink(), disabled=True))
+    helper = AgentSpec(
+        [says("", call("sell", "n2", sku="A")), says("Sold.")], tools=shop.tools(), name="clerk"
+    )
+    boss = agent(
+        kind, shop, says("", driver.delegation("n1", "clerk", "sell A")),
+        says("", call("sell", "n3", sku="A")), says("Fine."), name="boss", delegate=helper,
+    )  # fmt: skip
+    sold = {"name": "sell", "arguments": {"sku": "A"}}
+    tools = [{**sold, "agent": name, "result": f"of the {name}"} for name in ("boss", "clerk")]
+    case = {"actualConversation": [{"tools": tools}]}
+    tape = Tape(recording_of(case), MockPolicy(on_miss={"clerk": "real"}))
+    tape.begin()
+
+    ended, _ = replay_now(runs, boss, tape, unit_of("Sell A"))
+
+    assert ended == ["Fine."]
+    results = [one.outcome for one in tape.calls if one.tool == "sell"]
+    assert results == ["of the clerk", "of the boss"]
 
 
 @pytest.mark.parametrize("kind", [Adk, OpenAIAgents, OpenAIRunHooks], ids=lambda kind: kind.name)

@@ -46,6 +46,15 @@ def test_equal_calls_get_successive_results_and_one_more_is_a_miss() -> None:
         made.answer("poll", {})
 
 
+def test_of_equal_calls_that_of_the_same_agent_answers_first() -> None:
+    made = tape(
+        call("lookup", {"q": "x"}, "A", agent="main"), call("lookup", {"q": "x"}, "B", agent="sub")
+    )
+
+    assert made.answer("lookup", {"q": "x"}, agent="sub") == "B"
+    assert made.answer("lookup", {"q": "x"}, agent="renamed") == "A"
+
+
 def test_true_is_not_one() -> None:
     with pytest.raises(ToolMiss):
         tape(call("set", {"on": 1})).answer("set", {"on": True})

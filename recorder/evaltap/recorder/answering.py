@@ -39,14 +39,16 @@ class ToolAnswers(Protocol):
     missed: list[ToolMiss]
     """The misses so far: a framework may have swallowed the exception."""
 
-    def answer(self, name: str, arguments: object) -> Any | Literal[_Run.RUN]:
-        """Return the result of a call, or `RUN`.
+    def answer(self, name: str, arguments: object, *, agent: str = "") -> Any | Literal[_Run.RUN]:
+        """Return the result of a call, or `RUN`; `agent` is the name of the one that calls, if known.
 
         Raises RecordedError for a call that failed, and ToolMiss for one without an answer.
         """
         ...
 
-    async def answer_later(self, name: str, arguments: object) -> Any | Literal[_Run.RUN]:
+    async def answer_later(
+        self, name: str, arguments: object, *, agent: str = ""
+    ) -> Any | Literal[_Run.RUN]:
         """Do the same without holding up the event loop, if an answer takes time."""
         ...
 
@@ -79,7 +81,7 @@ class Strays:
         finally:
             self._refuse.remove(refuse)
 
-    def answer(self, name: str, arguments: object) -> Literal[_Run.RUN]:
+    def answer(self, name: str, arguments: object, *, agent: str = "") -> Literal[_Run.RUN]:
         """Return `RUN`, or raise ToolMiss."""
         if self._may_run(name):
             return RUN
@@ -89,7 +91,9 @@ class Strays:
         self.missed.append(ToolMiss(f"{name} {why}"))
         raise self.missed[-1]
 
-    async def answer_later(self, name: str, arguments: object) -> Literal[_Run.RUN]:
+    async def answer_later(
+        self, name: str, arguments: object, *, agent: str = ""
+    ) -> Literal[_Run.RUN]:
         """Return `RUN`, or raise ToolMiss."""
         return self.answer(name, arguments)
 

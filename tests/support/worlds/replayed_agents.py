@@ -25,7 +25,9 @@ class Recording:
         for call in calls:
             self._left.setdefault(_key(call["name"], call["args"]), []).append(call)
 
-    def answer(self, name: str, arguments: object) -> Any:  # whatever was recorded
+    def answer(
+        self, name: str, arguments: object, *, agent: str = ""
+    ) -> Any:  # whatever was recorded
         """Return the result of a call, or `RUN`."""
         self.asked.append(name)
         if name in self._runs:
@@ -41,7 +43,9 @@ class Recording:
             raise failure
         return call["result"]
 
-    async def answer_later(self, name: str, arguments: object) -> Any:  # as `answer`
+    async def answer_later(  # as `answer`
+        self, name: str, arguments: object, *, agent: str = ""
+    ) -> Any:
         """Return the result of a call, or `RUN`."""
         return self.answer(name, arguments)
 

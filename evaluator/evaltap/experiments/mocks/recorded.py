@@ -38,6 +38,8 @@ class RecordedCall:
     id: str = ""
     parent: str = ""
     """The id of the call in which another agent made this one."""
+    agent: str = ""
+    """The name of the agent that called, if known."""
     delegates: bool = False
     """Whether another agent took over, which is no tool's call."""
 
@@ -68,6 +70,7 @@ def _calls(turn: CaseData) -> Iterator[RecordedCall]:
             problem=_problem(tool),
             id=tool.get("id") or "",
             parent=tool.get("parentId") or "",
+            agent=tool.get("agent") or "",
             delegates=tool.get("id") in parents or name.startswith(_HANDS_OVER),
         )
 

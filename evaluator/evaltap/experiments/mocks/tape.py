@@ -147,20 +147,20 @@ class Tape:
         """Whether the run is to end, because its last turn made other calls than the recorded one."""
         return self._policy.stop_off_script and not self.turns[-1].is_recorded
 
-    def answer(self, name: str, arguments: object) -> Any:  # JSON, or RUN
+    def answer(self, name: str, arguments: object, *, agent: str = "") -> Any:  # JSON, or RUN
         """Return the recorded result of a call, or RUN; raise RecordedError or ToolMiss."""
-        found, seconds = self._found(name, arguments_of(arguments))
+        found, seconds = self._found(name, arguments_of(arguments), agent)
         if seconds:
             time.sleep(seconds)
         return self._given(found)
 
-    async def answer_later(self, name: str, arguments: object) -> Any:
+    async def answer_later(self, name: str, arguments: object, *, agent: str = "") -> Any:
         """Do the same without holding up the event loop."""
         given = arguments_of(arguments)
         if self._policy.missed(name) == "llm":
-            found, seconds = await asyncio.to_thread(self._found, name, given)
+            found, seconds = await asyncio.to_thread(self._found, name, given, agent)
         else:
-            found, seconds = self._found(name, given)
+            found, seconds = self._found(name, given, agent)
         if seconds:
             await asyncio.sleep(seconds)
         return self._given(found)
@@ -207,24 +207,24 @@ class Tape:
             raise found
         return found
 
-    def _found(self, name: str, arguments: Json) -> tuple[Any, float | None]:
+    def _found(self, name: str, arguments: Json, agent: str) -> tuple[Any, float | None]:
         """Return the result, RUN or the exception to raise, and how long the call takes."""
         with self._lock:
             if not self.turns:
                 self.missed.append(ToolMiss(f"mock miss: {name} was called before the first turn"))
                 return self.missed[-1], None
-            found, seconds = self._looked_up(name, arguments)
+            found, seconds = self._looked_up(name, arguments, agent)
             self.calls.append(Answered(name, arguments, found))
             return found, seconds
 
-    def _looked_up(self, name: str, arguments: Json) -> tuple[Any, float | None]:
+    def _looked_up(self, name: str, arguments: Json, agent: str) -> tuple[Any, float | None]:
         turn = self.turns[-1]
         own = [one for one in self._mocks if one.name == name]
         if own:
             return self._by_mocks(own, name, arguments, turn), None
         why = ""
         if self._policy.recorded:
-            call, why = self._recorded(name, arguments)
+            call, why = self._recorded(name, arguments, agent)
             if call is not None:
                 turn.hit(name)
                 seconds = call.seconds if self._policy.latency else None
@@ -244,7 +244,7 @@ class Tape:
             return deepcopy(mock.result)  # it answers again, and agents change what they get
         return self._miss(name, arguments, "is mocked, and no mock has these arguments", turn)
 
-    def _recorded(self, name: str, arguments: Json) -> tuple[RecordedCall | None, str]:
+    def _recorded(self, name: str, arguments: Json, agent: str) -> tuple[RecordedCall | None, str]:
         """Take the recorded call that answers; otherwise return why none does."""
         recorded = self._policy.renamed.get(name, name)
         left = [one for one in self._left if one.name == recorded]
@@ -253,7 +253,9 @@ class Tape:
         if self._policy.match == "fifo":
             call = next(iter(left), None)
         else:
-            call = self._equal_call(name, arguments, left)
+            # Agents may have tools of one name; without the caller's, the order is all there is.
+            own_first = sorted(left, key=lambda one: bool(agent) and one.agent != agent)
+            call = self._equal_call(name, arguments, own_first)
         if call is None or call.problem:
             return None, call.problem if call else self._why(recorded, left)
         self._take(call)

@@ -83,7 +83,12 @@ class TurnMocks:
         self._mocks, self._generator = (turn._mocks, turn._generator) if turn else ((), None)
 
     def answer(
-        self, name: str, arguments: object, output_schema: Mapping[str, Any] | None = None
+        self,
+        name: str,
+        arguments: object,
+        output_schema: Mapping[str, Any] | None = None,
+        *,
+        agent: str = "",
     ) -> Any:  # JSON, or RUN
         """Return the result of a call, or RUN for a tool without a mock; raise ToolMiss."""
         mock = self._mock(name, arguments)
@@ -93,7 +98,7 @@ class TurnMocks:
             return mock.result
         return waited(self._generated(mock, arguments, output_schema))
 
-    async def answer_later(self, name: str, arguments: object) -> Any:
+    async def answer_later(self, name: str, arguments: object, *, agent: str = "") -> Any:
         """Do the same without holding up the event loop."""
         mock = self._mock(name, arguments)
         if mock is None:

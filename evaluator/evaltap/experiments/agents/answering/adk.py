@@ -107,9 +107,11 @@ class _Asking:
         self._tool, self._live = tool, tool.run_async
 
     async def __call__(self, *, args: dict[str, Any], tool_context: "ToolContext") -> Any:
-        answers = tool_answers()
+        answers, found = tool_answers(), RUN
         try:
-            found = RUN if answers is None else await answers.answer_later(self._tool.name, args)
+            if answers is not None:
+                agent = tool_context.agent_name
+                found = await answers.answer_later(self._tool.name, args, agent=agent)
         except RecordedError as error:
             if isinstance(error.result, dict):  # such as {"error": …}, which ended no run
                 return error.result

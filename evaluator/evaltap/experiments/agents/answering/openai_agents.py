@@ -37,11 +37,11 @@ async def _asking_tools(self: AgentBase[Any], run_context: RunContextWrapper[Any
     for tool in tools:
         if (why := _unanswerable(tool)) is not None:
             miss(answers, f"its {why}")
-    return [_asking(tool) if isinstance(tool, FunctionTool) else tool for tool in tools]
+    return [_asking(tool, self.name) if isinstance(tool, FunctionTool) else tool for tool in tools]
 
 
-def _asking(tool: FunctionTool) -> FunctionTool:
-    """Return a copy of a tool that asks; an agent runs live, and its own tools ask."""
+def _asking(tool: FunctionTool, owner: str) -> FunctionTool:
+    """Return a copy of an agent's tool that asks; an agent runs live, and its own tools ask."""
     live, is_agent = tool.on_invoke_tool, _agent_in(tool) is not None
     # Within the SDK's handling of failures, where a tool has it: recorded errors become what live ones do.
     inner = getattr(live, "_invoke_tool_impl", None)
@@ -52,7 +52,7 @@ def _asking(tool: FunctionTool) -> FunctionTool:
         if answers is not None and is_agent:
             answers.delegated(tool.name)
         elif answers is not None:
-            found = await answers.answer_later(tool.name, _given(arguments))
+            found = await answers.answer_later(tool.name, _given(arguments), agent=owner)
         return await run(context, arguments) if found is RUN else found
 
     copied = copy.copy(tool)

@@ -66,10 +66,11 @@ class _AskingToolset(WrapperToolset[Any]):
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:
-        answers = tool_answers()
+        answers, found = tool_answers(), RUN
         try:
-            asked = _asked(ctx, tool_args)
-            found = RUN if answers is None else await answers.answer_later(name, asked)
+            if answers is not None:
+                agent = (ctx.agent.name if ctx.agent is not None else None) or ""
+                found = await answers.answer_later(name, _asked(ctx, tool_args), agent=agent)
         except RecordedError as error:
             if error.result is None:  # the model was told nothing: the run ended there
                 raise

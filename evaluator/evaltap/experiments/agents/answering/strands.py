@@ -64,7 +64,7 @@ class AnsweringHooks(HookProvider):
             return
         found: Any
         try:
-            found = answers.answer(use["name"], use["input"])
+            found = answers.answer(use["name"], use["input"], agent=event.agent.name)
         except RecordedError as error:
             found = error
         except ToolMiss as miss:
