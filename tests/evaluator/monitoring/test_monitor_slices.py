@@ -240,6 +240,14 @@ def test_a_turn_of_a_clock_that_was_never_set_is_no_baseline(evaltap: Evaltap) -
     assert helpful["slice"] == {"tool": "refund"}
 
 
+def test_a_turn_of_a_wrong_clock_does_not_shorten_the_baseline(evaltap: Evaltap) -> None:
+    db = store_of(evaltap, lambda tool, day: 0.1, days=10, daily=10, unset_clock=True)
+
+    _, events = replayed(evaltap, db, HELPFUL, {"name": "slow", "signal": "slow_rate"})
+
+    assert [one["status"] for one in events] == ["learning"] * 3
+
+
 @pytest.mark.slow
 def test_a_mean_that_rises_is_an_alarm_in_its_unit_that_names_the_slice(evaltap: Evaltap) -> None:
     db = store_of(

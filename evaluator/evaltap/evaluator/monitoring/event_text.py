@@ -89,7 +89,7 @@ def _why_no_rate(event: Event) -> str:
         return "waits until a session has ended: it had no turn for `quietMinutes`"
     if event.status == "learning" and event.progress:
         least = f"{LEAST_DAYS} days and {LEAST_SESSIONS} sessions"
-        learns = f"learns until the traffic spans its `baselineDays`, with at least {least}"
+        learns = f"learns until `baselineDays` days had traffic, with at least {least}"
         return (
             event.progress if event.progress.startswith("fewer") else f"{event.progress}; {learns}"
         )

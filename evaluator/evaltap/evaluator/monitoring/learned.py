@@ -4,6 +4,7 @@ An evaluation continues from the beginning of a day at which an earlier one stop
 that day and not on all stored turns.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
@@ -273,7 +274,9 @@ class LearnedWatch:
         turns = [] if self._counting is None else read_turns(store, self._watch, self._counting)
         if not turns:
             return [Event(self._watch.name, {}, "no_data", None, quantile=self._quantile)]
-        begins = turns[0].started_at.date() + timedelta(days=self._watch.baseline_days)
+        # Not days of the calendar, which a turn with a wrong clock, years before the others, would use up.
+        days = sorted({turn.started_at.date() for turn in turns})
+        begins = next(iter(days[self._watch.baseline_days :]), date.max)
         sessions = self._ended(turns, until)
         learned = len(_baseline(sessions, begins))
         ends = sessions[learned].began.date() if learned < len(sessions) else date.max
@@ -291,7 +294,7 @@ class LearnedWatch:
             learning = _baseline(sessions, begins)
             stream = _Stream({by: value} if by else {}, chance)
             stream.last = learning[-1].ended if learning else None
-            stream.progress = self._progress(learning, turns[0].started_at.date())
+            stream.progress = self._progress(learning, days)
             if len(learning) < len(sessions):
                 stream.learned = _learn(learning, self._watch, sessions[len(learning)].began.date())
                 stream.alarms = Alarms(stream.learned.usual, stream.learned.largest, chance)
@@ -363,9 +366,9 @@ class LearnedWatch:
             event = self._event(stream, "firing", step.at, alarms.share, alarms)
             stream.events += (self._with_reasons(store, stream, event),)
 
-    def _progress(self, learning: Sequence[WatchedSession], first: date) -> str:
+    def _progress(self, learning: Sequence[WatchedSession], traffic: Sequence[date]) -> str:
         days = {one.began.date() for one in learning}
-        day = (max(days) - first).days + 1 if days else 1
+        day = bisect_right(traffic, max(days)) if days else 1
         if day <= self._watch.baseline_days:
             return f"day {day} of {self._watch.baseline_days}, {counted(len(learning), 'session')}"
         sessions = f"{len(learning)} of {LEAST_SESSIONS} sessions"

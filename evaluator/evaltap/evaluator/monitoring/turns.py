@@ -367,7 +367,7 @@ def _above(store: StoreReader, column: str, share: float, watch: Watch) -> Count
     """Return counting rules for turns above a weighted quantile of a column in the watch's baseline."""
     scope = _scope(store, watch, _ALL)
     with choose_turns(store, scope, [], Signal(column, f"{column} IS NOT NULL")) as turns:
-        least = {"days": watch.baseline_days, "least": LEAST_DAYS, "sessions": LEAST_SESSIONS}
+        least = {"days": watch.baseline_days, "sessions": LEAST_SESSIONS}
         ((ends,),) = turns.rows(_BASELINE_ENDS, least)
         until = NOTHING if ends is None else datetime.combine(ends, time())
         limit = quantile(turns, share, until)
@@ -379,8 +379,8 @@ _BASELINE_ENDS: Final = """
 SELECT min(day) FROM (
   SELECT started_at::DATE AS day, count(DISTINCT session) AS sessions,
          sum(sessions) OVER (ORDER BY day) - sessions AS before,
-         row_number() OVER (ORDER BY day) - 1 AS days, min(day) OVER () + $days::INTEGER AS earliest
+         row_number() OVER (ORDER BY day) - 1 AS days
   FROM {turns} WHERE counts AND started_at IS NOT NULL GROUP BY day
 )
-WHERE day >= earliest AND days >= $least AND before >= $sessions
+WHERE days >= $days AND before >= $sessions
 """
