@@ -300,12 +300,18 @@ def test_a_served_tool_cannot_run_so_that_a_call_without_a_recorded_result_is_a_
 MAIN = "import sys; from evaltap.cli.main import main; sys.exit(main())"
 
 
-def speak(*messages: dict[str, Any], more: tuple[str, ...] = ()) -> tuple[int, list[Any], str]:
-    """Send messages to `evaltap mocks --mcp`; return its exit code, its replies and what it says."""
-    lines = "".join(f"{json.dumps({'jsonrpc': '2.0', **one})}\n" for one in messages)
+def speak(
+    *messages: dict[str, Any] | str, more: tuple[str, ...] = ()
+) -> tuple[int, list[Any], str]:
+    """Send messages or lines to `evaltap mocks --mcp`; return its exit code, its replies, what it says."""
+    lines = "".join(
+        one + "\n" if isinstance(one, str) else f"{json.dumps({'jsonrpc': '2.0', **one})}\n"
+        for one in messages
+    )
     done = subprocess.run(
         [sys.executable, "-c", MAIN, "mocks", "shop.evalset.json", "--mcp", *more],
-        input=lines, capture_output=True, text=True, timeout=60, check=False, env=os.environ,
+        input=lines, capture_output=True, text=True, errors="surrogateescape", timeout=60, check=False,
+        env=os.environ,
     )  # fmt: skip
     return done.returncode, [json.loads(line) for line in done.stdout.splitlines()], done.stderr
 
@@ -336,6 +342,27 @@ def test_mocks_speaks_mcp_over_standard_input_and_output() -> None:
     assert missed["error"]["code"] == -32001
     assert unknown["error"]["code"] == -32601
     assert json.loads(Path("misses.jsonl").read_text())["arguments"] == {"id": "no"}
+
+
+@pytest.mark.usefixtures("evaltap")
+def test_mocks_replies_to_odd_messages_and_goes_on() -> None:
+    odd = {"name": "find", "arguments": {"q": "\ud800"}}
+    lines = ["[" * 100_000 + "]" * 100_000, "\udcff", '{"jsonrpc": "2.0", "id": 1, "x": NaN}']
+
+    code, replies, said = speak(
+        *lines,
+        {"id": 2, "method": "tools/call", "params": {}},
+        {"id": 3, "method": "tools/call", "params": odd},
+        {"id": [], "method": "ping"},
+        {"id": 5, "method": "ping"},
+        more=("--misses", "misses.jsonl"),
+    )
+
+    assert [one.get("error", {}).get("code") for one in replies] == [
+        -32600, -32600, -32600, -32602, -32001, -32600, None,
+    ]  # fmt: skip
+    assert json.loads(Path("misses.jsonl").read_text(encoding="utf-8"))["tool"] == "find"
+    assert (code, "Traceback" in said) == (1, False)
 
 
 def test_mcp_results_keep_their_form() -> None:

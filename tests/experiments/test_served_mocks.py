@@ -22,16 +22,15 @@ def url() -> Iterator[str]:
     server.close()
 
 
-def sent(url: str, headers_and_body: str) -> tuple[list[str], list[Any]]:
+def sent(url: str, headers_and_body: str | bytes) -> tuple[list[str], list[Any]]:
     """Send a call, and another one after it; return the statuses and the replies."""
     address = urlsplit(url)
     host, port = address.netloc.split(":")
-    text = (
-        f"POST {address.path}/tools/find HTTP/1.1\r\n{headers_and_body}"
-        f"POST {address.path}/tools/next HTTP/1.1\r\nConnection: close\r\n\r\n"
-    )
+    given = headers_and_body if isinstance(headers_and_body, bytes) else headers_and_body.encode()
+    first = f"POST {address.path}/tools/find HTTP/1.1\r\n".encode()
+    second = f"POST {address.path}/tools/next HTTP/1.1\r\nConnection: close\r\n\r\n".encode()
     with socket.create_connection((host, int(port)), timeout=30) as connection:
-        connection.sendall(text.encode())
+        connection.sendall(first + given + second)
         replies = connection.makefile("rb").read().decode()
     parts = [one.partition("\r\n\r\n") for one in replies.split("HTTP/1.1 ")[1:]]
     return [head[:3] for head, _, _ in parts], [json.loads(body) for _, _, body in parts]
@@ -50,6 +49,20 @@ def test_arguments_are_read_however_they_are_sent(url: str, headers_and_body: st
 
     assert statuses == ["200", "200"]
     assert replies == [{"result": {"find": {"x": 1}}}, {"result": {"next": {}}}]
+
+
+@pytest.mark.parametrize(
+    "body", ["[" * 100_000 + "]" * 100_000, '{"x": NaN}', '{"x": ', "\xe4".encode("latin-1")]
+)
+def test_what_is_no_json_is_refused_and_the_next_call_is_answered(
+    url: str, body: str | bytes
+) -> None:
+    data = body.encode() if isinstance(body, str) else body
+
+    statuses, replies = sent(url, f"Content-Length: {len(data)}\r\n\r\n".encode() + data)
+
+    assert statuses == ["400", "200"]
+    assert replies[0] == {"error": "expected JSON"}
 
 
 @pytest.mark.parametrize(

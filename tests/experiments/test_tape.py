@@ -55,6 +55,18 @@ def test_of_equal_calls_that_of_the_same_agent_answers_first() -> None:
     assert made.answer("lookup", {"q": "x"}, agent="renamed") == "A"
 
 
+@pytest.mark.parametrize("depth", [200, 300, 900])
+def test_long_arguments_of_any_depth_match_or_miss(depth: int) -> None:
+    nested: Any = [*range(2000)]
+    for _ in range(depth):
+        nested = [nested]
+    made = tape(call("find", {"q": nested}))
+
+    assert made.answer("find", {"q": nested}) == "ok"
+    with pytest.raises(ToolMiss):
+        made.answer("find", {"q": [nested]})
+
+
 def test_true_is_not_one() -> None:
     with pytest.raises(ToolMiss):
         tape(call("set", {"on": 1})).answer("set", {"on": True})

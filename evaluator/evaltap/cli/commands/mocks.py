@@ -17,8 +17,9 @@ from evaltap.cli.options.run import MocksOptions
 from evaltap.experiments.mocks.catalogue import catalogue
 from evaltap.experiments.mocks.drift import totals
 from evaltap.experiments.mocks.invent import inventor
-from evaltap.experiments.mocks.mcp import reply_to
+from evaltap.experiments.mocks.mcp import message_of, reply_to
 from evaltap.experiments.mocks.policy import MockPolicy
+from evaltap.experiments.mocks.recorded import arguments_of
 from evaltap.experiments.mocks.served import MockServer
 from evaltap.experiments.mocks.tape import Tape
 from evaltap.experiments.plan import read_set
@@ -28,7 +29,7 @@ from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.canonical import loads
 from evaltap.schemas.text import counted
 
-Reply = Callable[[object], dict[str, Any] | None]  # Any: JSON
+Reply = Callable[[bytes], dict[str, Any] | None]  # Any: JSON
 _ADDRESSES: Final = ("http://", "https://")
 
 
@@ -37,7 +38,7 @@ def run(options: MocksOptions) -> int:
     if options.set.startswith(_ADDRESSES):
         if not options.mcp:
             raise InputError(f"{options.set}: is served already; with --mcp, it is offered as MCP")
-        _speak(lambda message: _forwarded(options.set, message))
+        _speak(lambda line: _forwarded(options.set, line))
         return 0
     cases = read_set(Path(options.set), options.case)
     policy = choice_of(options.tools).policy(cases.cases) or MockPolicy()
@@ -58,11 +59,12 @@ def run(options: MocksOptions) -> int:
             try:
                 return tape.answer(name, arguments)
             except ToolMiss as miss:
-                written({"tool": name, "arguments": arguments, "why": str(miss)})
+                asked = arguments_of(arguments)
+                written({"tool": name, "arguments": asked, "why": str(miss)})
                 raise
 
         if options.mcp:
-            _speak(lambda message: reply_to(message, tools, answer))
+            _speak(lambda line: reply_to(message_of(line), tools, answer))
         else:
             _serve(options.port, tools, answer)
     with suppress(ToolMiss):  # was told when it happened
@@ -87,20 +89,14 @@ def _schemas(path: Path) -> list[dict[str, Any]]:
 
 def _speak(reply: Reply) -> None:
     """Answer the JSON-RPC messages on standard input, a line each, until it ends."""
-    for line in sys.stdin:
-        if not line.strip():
-            continue
-        try:
-            message = json.loads(line)
-        except ValueError:
-            message = None
-        if (said := reply(message)) is not None:
-            print(json.dumps(said, ensure_ascii=False), flush=True)
+    for line in sys.stdin.buffer:
+        if line.strip() and (said := reply(line)) is not None:
+            print(json.dumps(said), flush=True)
 
 
-def _forwarded(url: str, message: object) -> dict[str, Any] | None:
+def _forwarded(url: str, line: bytes) -> dict[str, Any] | None:
     """Return what the server of the running case replies."""
-    body = json.dumps(message).encode()
+    body = b"null" if message_of(line) is None else line
     request = urllib.request.Request(
         f"{url.rstrip('/')}/mcp", body, {"Content-Type": "application/json"}
     )

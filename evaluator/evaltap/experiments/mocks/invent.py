@@ -4,11 +4,10 @@ import json
 import os
 import secrets
 from collections.abc import Callable
-from typing import Any
 
 from evaltap.evaluator.scoring.contract.judge import JudgeRequest
 from evaltap.evaluator.scoring.judges.provider import judge_from
-from evaltap.experiments.mocks.recorded import Recording
+from evaltap.experiments.mocks.recorded import Recording, json_or_text
 from evaltap.schemas.data import Json
 
 Inventor = Callable[[str, Json, str], Json]
@@ -53,11 +52,8 @@ def inventor(recording: Recording) -> Inventor:
     return invent
 
 
-def _value(text: str) -> Any:  # JSON
+def _value(text: str) -> Json:
     text = text.strip()
     if text.startswith("```"):
         text = text.removeprefix("```json").strip("`").strip()
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
+    return json_or_text(text)

@@ -9,13 +9,24 @@ from typing import Any, Final
 
 from evaltap.recorder.answering import RecordedError, ToolMiss
 from evaltap.schemas.data import Json
+from evaltap.schemas.errors import FormatError
+from evaltap.schemas.files.canonical import loads
 
 Answer = Callable[[str, Json], Json]
 """Returns a recorded result; raises RecordedError or ToolMiss."""
 NO_RECORDING: Final = -32001
 _UNKNOWN_METHOD: Final = -32601
 _INVALID: Final = -32600
+_INVALID_PARAMS: Final = -32602
 _VERSION: Final = "2025-06-18"
+
+
+def message_of(line: bytes) -> Json:
+    """Return the message in a line; None if it is not JSON, which no message is either."""
+    try:
+        return loads(line)
+    except FormatError:
+        return None
 
 
 def reply_to(
@@ -27,13 +38,16 @@ def reply_to(
     if "id" not in message:
         return None
     number, method = message["id"], message["method"]
+    if not isinstance(number, str | int | float | None):
+        return _failed(None, _INVALID, "expected an id that is a text or a number")
     given = message.get("params")
     params: dict[str, Any] = given if isinstance(given, dict) else {}
     if method == "initialize":
+        version = params.get("protocolVersion")
         return _result(
             number,
             {
-                "protocolVersion": params.get("protocolVersion") or _VERSION,
+                "protocolVersion": version if isinstance(version, str) else _VERSION,
                 "capabilities": {"tools": {}},
                 "serverInfo": {"name": "evaltap mocks", "version": "1"},
             },
@@ -44,8 +58,11 @@ def reply_to(
         return _result(number, {"tools": [*tools]})
     if method != "tools/call":
         return _failed(number, _UNKNOWN_METHOD, f"unknown method {method}")
+    name = params.get("name")
+    if not isinstance(name, str) or not name:
+        return _failed(number, _INVALID_PARAMS, "expected the name of a tool")
     try:
-        found = answer(str(params.get("name") or ""), params.get("arguments") or {})
+        found = answer(name, params.get("arguments") or {})
     except RecordedError as error:
         return _result(number, {"content": [_text(str(error))], "isError": True})
     except ToolMiss as miss:

@@ -7,6 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
+import orjson
+
 from evaltap.evaluator.cases.json_text import parse
 from evaltap.recorder.answering import RecordedError
 from evaltap.recorder.copying import freeze, readable, thaw
@@ -116,7 +118,9 @@ def arguments_of(given: object) -> Json:
     frozen, was_cut = freeze(given, _LONGEST)
     if was_cut:  # its end counts all the same
         with suppress(TypeError, ValueError, RecursionError):
-            return readable(json.loads(json.dumps(given, default=str)))
+            whole: Json = readable(json.loads(json.dumps(given, default=str)))
+            orjson.dumps(whole)  # what is nested too deeply to be shown or compared stays cut
+            return whole
     return thaw(frozen)
 
 

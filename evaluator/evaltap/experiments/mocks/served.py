@@ -18,6 +18,8 @@ from urllib.parse import unquote, urlsplit
 
 from evaltap.experiments.mocks.mcp import Answer, reply_to
 from evaltap.recorder.answering import RecordedError, ToolMiss
+from evaltap.schemas.errors import FormatError
+from evaltap.schemas.files.canonical import loads
 
 MOCKS_URL: Final = "EVALTAP_MOCKS_URL"
 """The variable that tells a command where its recorded tools are."""
@@ -90,11 +92,11 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         found, path = self._found()
         try:
-            given = json.loads(self._body() or b"{}")
+            given = loads(self._body() or b"{}")
         except _Unreadable as error:
             self._send(error.status, {"error": str(error)}, ends=True)
             return
-        except ValueError:
+        except FormatError:
             self._send(400, {"error": "expected JSON"})
             return
         if found is None:
@@ -166,7 +168,7 @@ class _Handler(BaseHTTPRequestHandler):
         return self.served.get(name), path
 
     def _send(self, status: int, data: Any, *, ends: bool = False) -> None:
-        body = b"" if data is None else json.dumps(data, ensure_ascii=False).encode()
+        body = b"" if data is None else json.dumps(data).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
