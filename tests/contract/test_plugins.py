@@ -189,6 +189,30 @@ def test_parallel_calls_of_one_tool_keep_their_ids_and_results(tap: Tap[Driver])
 
 
 @scenario(
+    cannot={
+        ClaudeAgent: "the ids of Claude's calls are unique",
+        OpenAIAgents: "the SDK refuses an id that it has seen",
+        OpenAIRunHooks: "the SDK refuses an id that it has seen",
+    },
+    differ={kind: [ALL] for kind in (Adk, LangChain, PydanticAI, Strands)},
+)
+def test_calls_of_one_id_that_follow_each_other_are_two(tap: Tap[Driver]) -> None:
+    agent = tap.agent(
+        says("", call("get_order", "call_0", order_id="A")),
+        says("", call("get_order", "call_0", order_id="B")),
+        says("There."),
+        tools=[get_order],
+    )
+
+    tap.ask(agent, "Where are A and B?")
+
+    result = tap.driver.result
+    assert [found[1:] for found in tap.turn()["tools"]] == [
+        ("get_order", {"order_id": order}, result(get_order(order))) for order in ("A", "B")
+    ]
+
+
+@scenario(
     cannot={ClaudeAgent: "no tool works in this process"},
     differ={Adk: ["tools"]},  # the span is written when the tool is done with its arguments
 )
@@ -389,6 +413,33 @@ def test_an_agent_as_tool_is_part_of_the_turn(tap: Tap[Driver]) -> None:
     ]
     assert turn["agents"] == [top, "researcher", top]
     assert (turn["parents"], turn["session"]) == ([None, "n1", None], "s1")
+
+
+@pytest.mark.filterwarnings("ignore:The `plugins` argument is deprecated")
+@scenario(
+    cannot={
+        ClaudeAgent: "the ids of Claude's calls are unique",
+        OpenAIRunHooks: "the hooks are not passed on to an agent used as a tool",
+    },
+    differ={kind: [ALL] for kind in (Adk, LangChain, OpenAIAgents, PydanticAI, Strands)},
+)
+def test_a_call_of_a_sub_agent_with_the_id_of_its_parents_call_is_its_own(tap: Tap[Driver]) -> None:
+    delegation = tap.driver.delegation("call_0", "researcher", "find A")
+    looks = [says("", call("get_order", "call_0", order_id="A")), says("A is there.")]
+    boss = tap.agent(
+        says("", delegation),
+        says("Good news."),
+        name="boss",
+        delegate=AgentSpec(looks, tools=[get_order], name="researcher"),
+    )
+
+    tap.ask(boss, "Where is A?")
+
+    turn = tap.turn()
+    delegated, order = turn["tools"]
+    assert (delegated[:2], delegated[3].strip()) == (("call_0", delegation.tool), "A is there.")
+    assert order[1:] == ("get_order", {"order_id": "A"}, tap.driver.result(get_order("A")))
+    assert turn["parents"] == [None, "call_0"]
 
 
 @scenario(

@@ -283,3 +283,30 @@ def test_no_sampling_drops_the_turn_of_a_trial(sink: MemorySink, settings: dict[
 
     assert [case["source"].get("trial") for case in sink.cases] == [1]
     assert "inclusionProbability" not in sink.cases[0]["source"]
+
+
+def test_a_call_with_the_id_of_one_that_has_returned_is_another_call(
+    recorder: Recorder, sink: MemorySink
+) -> None:
+    with recorder.turn(session_id="s", user="hi") as turn:
+        for order in ("A", "B"):
+            turn.tool("get_order", {"order_id": order}, id="call_0")
+            turn.tool_result("call_0", f"order {order}")
+        turn.tool("pack", {}, parent="call_0", result="done")
+
+    (data,) = recorded(recorder, sink)
+    first, second, packed = data["tools"]
+    assert (first["arguments"], first["result"]) == ({"order_id": "A"}, "order A")
+    assert (second["arguments"], second["result"]) == ({"order_id": "B"}, "order B")
+    assert first["id"] != second["id"] == packed["parentId"]
+
+
+def test_an_open_call_that_is_recorded_again_is_one_call(
+    recorder: Recorder, sink: MemorySink
+) -> None:
+    with recorder.turn(session_id="s", user="hi") as turn:
+        turn.tool("get_order", {"order_id": "A"}, id="c-1")
+        turn.tool("get_order", {"order_id": "A"}, id="c-1", result="order A")
+
+    (data,) = recorded(recorder, sink)
+    assert [(one["id"], one["result"]) for one in data["tools"]] == [("c-1", "order A")]

@@ -9,9 +9,9 @@ not guard the caller against exceptions; `guarded` does.
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from itertools import islice
+from itertools import count, islice
 from typing import NamedTuple, TypeVar
 
 from evaltap.recorder.observation import (
@@ -88,6 +88,8 @@ class ObservedRun:
         self.has_history = False
         """Whether the preceding conversation was recorded."""
         self._open: dict[str, int] = {}
+        self._same_id: dict[str, Iterator[int]] = {}
+        """By id, the numbers of the calls that have it."""
         self._durations: dict[str, float] = {}
         self._has_user_message = self._responded = self._ended = False
         trace_id, root_span_id = _current_span()
@@ -164,9 +166,9 @@ class ObservedRun:
         for role, text in reversed(said[:MAX_HISTORY]):
             self._observe(ContextMessage(self.run_id, self._clock.now(), text, capture, role))
 
-    def is_open(self, call_id: str) -> bool:
+    def is_open(self, key: str) -> bool:
         """Return whether this tool call has started and not yet returned."""
-        return call_id in self._open
+        return key in self._open
 
     @property
     def has_ended(self) -> bool:
@@ -274,12 +276,16 @@ class ObservedRun:
         capture: Mapping[str, str] | None = None,
         expects_id: bool = True,
         is_open: bool = True,
-    ) -> None:
-        """Record a tool call; `generated_id` is the key for `tool_returned` when the model gave it no id.
+        key: str | None = None,
+    ) -> str:
+        """Record a tool call and return its key for `tool_returned`.
 
-        With `expects_id`, a missing id is marked as missing. A call with `is_open=False` has
-        already returned, so its duration is unknown.
+        The key is its id, or `generated_id` when the model gave it none; a call with the id of an
+        earlier call gets a number. Pass the `key` of a call to record the same call again, as when it
+        starts or is retried. With `expects_id`, a missing id is marked as missing. A call with
+        `is_open=False` has already returned, so its duration is unknown.
         """
+        key = key or self.call_key(call_id or generated_id)
         capture = dict(capture or {})
         if call_id is None and expects_id:
             capture["id"] = "missing"
@@ -287,12 +293,12 @@ class ObservedRun:
             capture["arguments"] = "missing"
         now = self._clock.now()
         if is_open:
-            self._open[call_id or generated_id] = now
+            self._open[key] = now
         self._observe(
             ToolCalled(
                 self.run_id,
                 now,
-                call_id or generated_id,
+                key,
                 name,
                 None if arguments is UNSEEN else arguments,
                 agent_name=agent,
@@ -301,10 +307,18 @@ class ObservedRun:
                 capture=capture,
             )
         )
+        return key
+
+    def call_key(self, call_id: str) -> str:
+        """Return the key of a new call, which no other has: some servers number the calls of each response
+        from 0.
+        """
+        number = next(self._same_id.setdefault(call_id, count(1)))
+        return call_id if number == 1 else f"{call_id}#{number}"
 
     def tool_returned(
         self,
-        call_id: str,
+        key: str,
         result: object = UNSEEN,
         failure: Failure | None = None,
         *,
@@ -312,18 +326,18 @@ class ObservedRun:
     ) -> None:
         """Record how a tool call ended; repeat it to add details, which does not change the duration."""
         now = self._clock.now()
-        begun = self._open.pop(call_id, None)
+        begun = self._open.pop(key, None)
         if begun is not None:
-            self._durations[call_id] = (now - begun) / 1e6
+            self._durations[key] = (now - begun) / 1e6
         missing = {"result": "missing"} if result is UNSEEN and failure is None else {}
         self._observe(
             ToolReturned(
                 self.run_id,
                 now,
-                call_id,
+                key,
                 None if result is UNSEEN else result,
                 failure,
-                self._durations.get(call_id) if duration_ms is None else duration_ms,
+                self._durations.get(key) if duration_ms is None else duration_ms,
                 missing,
             )
         )

@@ -81,6 +81,8 @@ class Turn:
         self._invocation_id = named(invocation_id) or self.run_id
         self._app_name = app_name
         self._numbers = itertools.count(1)
+        self._with_id: dict[str, ToolCall] = {}
+        """By id, the last call that the model gave it."""
         self._user, self._parts = user, parts
         self._before: Token[Turn | None] | None = None
         self.tool_answers = tool_answers()
@@ -113,19 +115,23 @@ class Turn:
         self.tools += 1
         # The id becomes a dict key, and hashing a foreign object may run arbitrary code.
         id = named(id)
-        call = ToolCall(self, id or generated_id)
+        call = ToolCall(self, generated_id)
         with Guard(self._recorder.report_fault, "turn.tool"):
             has_returned = result is not UNSEEN or error is not None
-            self._run.tool_called(
+            earlier = self._with_id.get(id or "")
+            call.id = self._run.tool_called(
                 id,
                 name,
                 UNSEEN if arguments is None else arguments,
                 agent=agent,
-                parent=parent.id if type(parent) is ToolCall else named(parent),
+                parent=self._key_of(parent),
                 generated_id=generated_id,
                 expects_id=False,
                 is_open=not has_returned,
+                key=earlier.id if earlier is not None and self._run.is_open(earlier.id) else None,
             )
+            if id is not None:
+                self._with_id[id] = call
             if has_returned:
                 self._returned(call.id, result, error, duration_ms)
         return call
@@ -140,8 +146,7 @@ class Turn:
     ) -> None:
         """Record how a call ended; `call` is the object that `tool` returned, or the id passed to it."""
         with Guard(self._recorder.report_fault, "turn.tool_result"):
-            call_id = call.id if type(call) is ToolCall else named(call) or ""
-            self._returned(call_id, result, error, duration_ms)
+            self._returned(self._key_of(call) or "", result, error, duration_ms)
 
     def run_tool(
         self, name: str, arguments: Mapping[str, Any], function: Callable[..., Any]
@@ -285,11 +290,17 @@ class Turn:
         """End the turn, in `async with`."""
         self.__exit__(kind, error, traceback)
 
-    def _returned(
-        self, call_id: str, result: object, error: object, duration_ms: float | None
-    ) -> None:
+    def _key_of(self, call: ToolCall | str | None) -> str | None:
+        """Return the key of a call, or of the last one with this id."""
+        if type(call) is ToolCall:
+            return call.id
+        call_id = named(call)
+        known = self._with_id.get(call_id or "")
+        return call_id if known is None else known.id
+
+    def _returned(self, key: str, result: object, error: object, duration_ms: float | None) -> None:
         failure = failure_of(error) if error is not None else None
-        self._run.tool_returned(call_id, result, failure, duration_ms=duration_ms)
+        self._run.tool_returned(key, result, failure, duration_ms=duration_ms)
 
 
 def _media(parts: Sequence[object]) -> list[MediaPart]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from google.adk.plugins.base_plugin import BasePlugin
 
 from evaltap.recorder.conventions.adk import unwrap_result
-from evaltap.recorder.enclosing import enclosing, enter
+from evaltap.recorder.enclosing import Enclosing, enclosing, enter
 from evaltap.recorder.observation import UNSEEN, Failure, Origin, RunStatus, failure_of
 from evaltap.recorder.plugins.support import first_items, guarded, recorder_for
 from evaltap.recorder.protocols import Observing
@@ -48,8 +48,8 @@ class _Run:
     session_key: tuple[str, str, str]
     parent: str | None = None
     model: str | None = None
-    calls: JsonObject = field(default_factory=dict)
-    """For each open tool call, the enclosing call to restore when it ends."""
+    calls: dict[int, tuple[str, Enclosing]] = field(default_factory=dict)
+    """By its context, the key of each open tool call and the enclosing call to restore when it ends."""
 
 
 class EvaltapPlugin(BasePlugin):
@@ -225,16 +225,15 @@ class EvaltapPlugin(BasePlugin):
         run = self._runs.get(context.invocation_id)
         if run is None:
             return
-        call_id = _call_id(tool, context)
-        run.observed.tool_called(
+        key = run.observed.tool_called(
             context.function_call_id,
             tool.name,
             arguments,
             agent=context.agent_name,
             parent=run.parent,
-            generated_id=call_id,
+            generated_id=_call_id(tool, context),
         )
-        run.calls[call_id] = enter((run.observed, call_id))
+        run.calls[id(context)] = key, enter((run.observed, key))
 
     def _tool_returned(self, tool: "BaseTool", context: "ToolContext", result: object) -> None:
         failure = None
@@ -254,9 +253,9 @@ class EvaltapPlugin(BasePlugin):
     ) -> None:
         run = self._runs.get(context.invocation_id)
         if run is not None:
-            call_id = _call_id(tool, context)
-            enter(run.calls.pop(call_id, None))
-            run.observed.tool_returned(call_id, result, failure)
+            key, around = run.calls.pop(id(context), (_call_id(tool, context), None))
+            enter(around)
+            run.observed.tool_returned(key, result, failure)
 
     def _ended(self, context: "InvocationContext", error: BaseException | None) -> None:
         failure = failure_of(error) if error is not None else None

@@ -60,6 +60,8 @@ class Level:
     parent: str | None = None
     requested: dict[str, ToolCall] = field(default_factory=dict)
     """Calls requested by a model that no tool has started."""
+    keys: dict[str, str] = field(default_factory=dict)
+    """By id, the key of the call that the model requested last."""
     failed: dict[str, Failure] = field(default_factory=dict)
     """Failed calls whose error may still be sent to the model."""
 
@@ -72,6 +74,8 @@ class Node:
     top: bool = False
     """Whether the turn starts and ends with this call."""
     call_id: str | None = None
+    key: str = ""
+    """The call's key in the run."""
     inner: Level | None = None
     """The work of a sub-agent inside this tool."""
     model: str | None = None
@@ -212,7 +216,7 @@ class EvaltapHandler(BaseCallbackHandler):
             turn = Turn(self._clock(), metadata or {}, inputs, agent or name)
             node = Node(Level(turn), True, agent=agent)
         elif above.call_id is not None:
-            above.inner = above.inner or Level(above.level.turn, above.call_id)
+            above.inner = above.inner or Level(above.level.turn, above.key)
             node = Node(above.inner, agent=agent)
         else:
             node = Node(above.level, agent=agent or above.agent)
@@ -325,7 +329,10 @@ class EvaltapHandler(BaseCallbackHandler):
             run.agent_message(
                 words or None, node.agent, final=not calls, parts=parts, reasoning=thoughts
             )
-        level.requested.update((call["id"], call) for call in calls if call["id"] is not None)
+        for call in calls:
+            if call["id"] is not None:
+                level.requested[call["id"]] = call
+                level.keys[call["id"]] = run.call_key(call["id"])
         self._finished(run_id, message if message is not None else first.text)
 
     def _tool_called(
@@ -343,10 +350,10 @@ class EvaltapHandler(BaseCallbackHandler):
         node = self._enter(run_id, parent_id, metadata, None, None)
         level = node.level
         requested = level.requested.get(call_id) if call_id is not None else None
-        node.call_id = call_id or str(run_id)
+        node.call_id = node.key = call_id or str(run_id)
         if requested is not None:
             self._call_earlier(level, requested, node.agent)
-        self._run(level).tool_called(
+        node.key = level.keys[node.call_id] = self._run(level).tool_called(
             call_id,
             name,
             # The inputs also hold what the framework injects, such as the graph's state.
@@ -354,6 +361,7 @@ class EvaltapHandler(BaseCallbackHandler):
             agent=node.agent,
             parent=level.parent,
             generated_id=node.call_id,
+            key=level.keys.get(node.call_id),
         )
         # Not before: another thread must find this call either requested or recorded.
         level.requested.pop(node.call_id, None)
@@ -365,7 +373,7 @@ class EvaltapHandler(BaseCallbackHandler):
         value, failed = tool_output_value(output, node.call_id)
         failure = Failure(message=value if isinstance(value, str) else None) if failed else None
         node.level.failed.pop(node.call_id, None)  # this was a retry
-        self._run(node.level).tool_returned(node.call_id, value, failure)
+        self._run(node.level).tool_returned(node.key, value, failure)
 
     def _tool_ended(self, run_id: UUID) -> Node | None:
         node = self._nodes.pop(run_id, None)
@@ -378,20 +386,21 @@ class EvaltapHandler(BaseCallbackHandler):
         if node is None or node.call_id is None or not is_failure(error):
             return
         failure = node.level.failed[node.call_id] = failure_of(error)
-        self._run(node.level).tool_returned(node.call_id, UNSEEN, failure)
+        self._run(node.level).tool_returned(node.key, UNSEEN, failure)
 
     def _catch_up(self, level: Level, messages: Sequence[BaseMessage | str]) -> None:
         """Record results, found in a model's input, of calls that raised or that no tool started."""
-        for message in messages if level.requested or level.failed else ():
-            if not isinstance(message, ToolMessage):
-                continue
-            call_id = message.tool_call_id
+        if not (level.requested or level.failed):
+            return
+        # The last one: an earlier call may have the same id.
+        results = {one.tool_call_id: one for one in messages if isinstance(one, ToolMessage)}
+        for call_id, message in results.items():
             if call_id in level.requested:
-                call = level.requested.pop(call_id)
-                self._called_only(level, call_id, call)
-                self._run(level).tool_returned(call_id, *tool_message_value(message))
+                key = self._called_only(level, call_id, level.requested.pop(call_id))
+                self._run(level).tool_returned(key, *tool_message_value(message))
             elif call_id in level.failed:
-                self._run(level).tool_returned(call_id, message.content, level.failed.pop(call_id))
+                failure = level.failed.pop(call_id)
+                self._run(level).tool_returned(level.keys[call_id], message.content, failure)
 
     def _not_run(self, level: Level) -> None:
         """Record the calls that were requested and never made."""
@@ -411,12 +420,14 @@ class EvaltapHandler(BaseCallbackHandler):
 
     def _called_only(
         self, level: Level, call_id: str, call: ToolCall, agent: str | None = None
-    ) -> None:
-        self._run(level).tool_called(
+    ) -> str:
+        key = level.keys[call_id] = self._run(level).tool_called(
             call_id,
             call["name"],
             call["args"],
             agent=agent or level.turn.metadata.get("lc_agent_name"),
             parent=level.parent,
             is_open=False,
+            key=level.keys.get(call_id),
         )
+        return key

@@ -52,7 +52,7 @@ class _Node:
     agent: str | None = None
     tool: "_Node | None" = None
     """The innermost enclosing function span, or this span."""
-    call_id: str | None = None
+    call_key: str | None = None
     owns_run: bool = False
     outer_error: BaseException | None = None
     """The exception being handled when the span started: not the span's own."""
@@ -231,25 +231,24 @@ class EvaltapTraceProcessor(TracingProcessor):
         level.record_message("".join(texts) if texts else None, calls, node.agent, parts)
 
     def _claim(self, node: _Node) -> str:
-        """Return the id of the call that a function span executes."""
-        if node.call_id is not None or node.level is None or node.span is None:
-            return node.call_id or ""
+        """Return the key of the call that a function span executes."""
+        if node.call_key is not None or node.level is None or node.span is None:
+            return node.call_key or ""
         data, level = node.span.span_data, node.level
         if not isinstance(data, FunctionSpanData):
             return ""
-        node.call_id = level.claim(data.name, data.input)
-        if node.call_id is None:
+        node.call_key = level.claim(data.name, data.input)
+        if node.call_key is None:
             # The model's response was hidden; record the call anyway.
-            node.call_id = node.span.span_id
-            level.run.tool_called(
+            node.call_key = level.run.tool_called(
                 None,
                 data.name,
                 UNSEEN if data.input is None else arguments_of(data.input),
                 agent=node.agent,
                 parent=level.parent,
-                generated_id=node.call_id,
+                generated_id=node.span.span_id,
             )
-        return node.call_id
+        return node.call_key
 
     def _returned(
         self, node: _Node, level: Loop, span: Span[SpanData], data: FunctionSpanData

@@ -22,6 +22,8 @@ class Call:
     call_id: str
     name: str
     arguments: str
+    key: str = ""
+    """Its key in the run."""
 
 
 @dataclass(slots=True)
@@ -43,7 +45,8 @@ class Loop:
             self._record_system_messages(items)
             if not self.run.has_user_message:
                 self._record_user_message(items)
-        for item in items if self.pending else ():
+        # The last result counts: an earlier call may have the same id.
+        for item in reversed(items) if self.pending else ():
             if isinstance(item, Mapping) and item.get("type") == "function_call_output":
                 self._answered(str(item.get("call_id")), item.get("output"))
             elif isinstance(item, Mapping) and item.get("role") == "tool":
@@ -96,7 +99,7 @@ class Loop:
             self.run.agent_message(words, agent, final=not calls, parts=parts, reasoning=reasoning)
         for call in calls:
             self.pending.append(call)
-            self.run.tool_called(
+            call.key = self.run.tool_called(
                 call.call_id,
                 call.name,
                 arguments_of(call.arguments),
@@ -105,7 +108,7 @@ class Loop:
             )
 
     def claim(self, name: str, raw_arguments: str | None) -> str | None:
-        """Return the id of the call being executed and remove it from the pending ones.
+        """Return the key of the call being executed and remove it from the pending ones.
 
         Matches by name and arguments, otherwise by name, in the model's order.
         """
@@ -115,12 +118,12 @@ class Loop:
         if found is None:
             return None
         self.pending.remove(found)
-        return found.call_id
+        return found.key
 
     def _answered(self, call_id: str, output: object) -> None:
         for call in [call for call in self.pending if call.call_id == call_id]:
             self.pending.remove(call)
-            self.run.tool_returned(call_id, output)
+            self.run.tool_returned(call.key, output)
 
 
 def _history_message(item: object) -> tuple[str, object]:

@@ -128,9 +128,11 @@ class EvaltapRun(RunHooks[Any]):
     def _returned(self, context: object, tool: Tool, result: object) -> None:
         if self._loop is None or not isinstance(context, ToolContext):
             return
-        call_id = context.tool_call_id
-        self._loop.pending = [call for call in self._loop.pending if call.call_id != call_id]
-        self._loop.run.tool_returned(call_id, result)
+        key = call_id = context.tool_call_id
+        for call in [one for one in self._loop.pending if one.call_id == call_id]:
+            self._loop.pending.remove(call)
+            key = call.key
+        self._loop.run.tool_returned(key, result)
 
     def _finished(self, output: object) -> None:
         if self._loop is not None:

@@ -60,6 +60,8 @@ class _Level:
         self.run, self.parent, self.agent = run, parent, agent
         self.requested: dict[str, ToolCallPart] = {}
         """Calls requested by the model that no hook has reported."""
+        self.keys: dict[str, str] = {}
+        """By id, the key of the call that the model requested last."""
 
     @property
     def nested(self) -> bool:
@@ -125,14 +127,16 @@ class EvaltapCapability(AbstractCapability[object]):
     ) -> object:
         """Record a tool call from start to end."""
         level = self._levels.get(ctx.run_id)
-        guarded(self, self._called, level, call)
+        key = guarded(self, self._called, level, call) if level is not None else None
+        if level is None or key is None:
+            return await handler(args)
         try:
-            with inside(level.run if level is not None else None, call.tool_call_id):
+            with inside(level.run, key):
                 result = await handler(args)
         except BaseException as error:
-            guarded(self, self._tool_failed, level, call, error)
+            guarded(self, self._tool_failed, level, key, error)
             raise
-        guarded(self, self._returned, level, call, result)
+        guarded(self, self._returned, level, key, result)
         return result
 
     async def on_tool_validate_error(
@@ -229,16 +233,25 @@ class EvaltapCapability(AbstractCapability[object]):
         self._native_tools(level, response)
         output_tools = {tool.name for tool in request_context.model_request_parameters.output_tools}
         for call in response.tool_calls:
+            level.keys[call.tool_call_id] = level.run.call_key(call.tool_call_id)
             if call.tool_name not in output_tools:
                 level.requested[call.tool_call_id] = call
 
     def _catch_up(self, level: _Level, messages: "Sequence[ModelMessage]") -> None:
         """Record the calls that the framework answered itself, such as those of unknown tools."""
-        for message in messages if level.requested else ():
-            for part in message.parts:
-                if isinstance(part, ToolReturnPart) and part.tool_call_id in level.requested:
-                    self._called(level, level.requested[part.tool_call_id])
-                    level.run.tool_returned(part.tool_call_id, part.content)
+        if not level.requested:
+            return
+        # The last one: an earlier call may have the same id.
+        results = {
+            part.tool_call_id: part
+            for message in messages
+            for part in message.parts
+            if isinstance(part, ToolReturnPart)
+        }
+        for call_id, part in results.items():
+            if call_id in level.requested:
+                key = self._called(level, level.requested[call_id])
+                level.run.tool_returned(key, part.content)
 
     @staticmethod
     def _record_context(run: ObservedRun, messages: "Sequence[ModelMessage]") -> None:
@@ -257,39 +270,39 @@ class EvaltapCapability(AbstractCapability[object]):
         """Record the tools that the model's provider ran itself, between two texts of one response."""
         for part in response.parts:
             if isinstance(part, NativeToolCallPart):
+                level.keys[part.tool_call_id] = level.run.call_key(part.tool_call_id)
                 self._called(level, part)
             elif isinstance(part, NativeToolReturnPart):
-                level.run.tool_returned(part.tool_call_id, part.content)
+                key = level.keys.get(part.tool_call_id, part.tool_call_id)
+                level.run.tool_returned(key, part.content)
 
-    def _called(self, level: _Level | None, call: "ToolCallPart | NativeToolCallPart") -> None:
-        if level is None:
-            return
+    def _called(self, level: _Level, call: "ToolCallPart | NativeToolCallPart") -> str:
+        """Record a call and return its key; one that no model has requested again is a retry."""
         level.requested.pop(call.tool_call_id, None)
         arguments = decode(call.args) if call.args is not None else None
-        level.run.tool_called(
+        key = level.keys[call.tool_call_id] = level.run.tool_called(
             call.tool_call_id,
             call.tool_name,
             # Keep arguments that are not JSON as the model wrote them.
             {} if arguments is None else call.args if arguments.flaw else arguments.value,
             agent=level.agent,
             parent=level.parent,
+            key=level.keys.get(call.tool_call_id),
         )
+        return key
 
-    def _returned(self, level: _Level | None, call: "ToolCallPart", result: object) -> None:
-        if level is not None:
-            value = result.return_value if isinstance(result, ToolReturn) else result
-            level.run.tool_returned(call.tool_call_id, value)
+    def _returned(self, level: _Level, key: str, result: object) -> None:
+        value = result.return_value if isinstance(result, ToolReturn) else result
+        level.run.tool_returned(key, value)
 
-    def _tool_failed(
-        self, level: _Level | None, call: "ToolCallPart", error: BaseException
-    ) -> None:
+    def _tool_failed(self, level: _Level, key: str, error: BaseException) -> None:
         # A deferred call is answered in another run, a cancelled one never.
-        if level is None or isinstance(error, _DEFERRALS) or not isinstance(error, Exception):
+        if isinstance(error, _DEFERRALS) or not isinstance(error, Exception):
             return
         if isinstance(error, SkipToolExecution):
-            level.run.tool_returned(call.tool_call_id, error.result)
+            level.run.tool_returned(key, error.result)
             return
-        level.run.tool_returned(call.tool_call_id, *_failure_message(error))
+        level.run.tool_returned(key, *_failure_message(error))
 
     def _refused(
         self,
@@ -299,8 +312,7 @@ class EvaltapCapability(AbstractCapability[object]):
         error: Exception,
     ) -> None:
         if level is not None and tool_def.kind != "output":
-            self._called(level, call)
-            level.run.tool_returned(call.tool_call_id, *_failure_message(error))
+            level.run.tool_returned(self._called(level, call), *_failure_message(error))
 
 
 def _failure_message(error: Exception) -> tuple[object, Failure]:

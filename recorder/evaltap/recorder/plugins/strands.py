@@ -28,7 +28,7 @@ from strands.hooks import (
 from strands.types.content import ContentBlock, Message
 from strands.types.tools import ToolResultContent, ToolUse
 
-from evaltap.recorder.enclosing import enclosing, enter
+from evaltap.recorder.enclosing import Enclosing, enclosing, enter
 from evaltap.recorder.observation import UNSEEN, Failure, Origin, failure_of
 from evaltap.recorder.plugins.support import (
     first_items,
@@ -71,7 +71,9 @@ class _Level:
     """The exception being handled when it started: not its own."""
     outer_run: ObservedRun | None = None
     """The run of the enclosing graph or swarm, if this is itself one."""
-    calls: JsonObject = field(default_factory=dict)
+    keys: dict[str, str] = field(default_factory=dict)
+    """By id, the key of the call that the model requested last."""
+    calls: dict[str, Enclosing] = field(default_factory=dict)
     """For each open tool call, the enclosing call to restore when it ends."""
 
 
@@ -211,6 +213,10 @@ class EvaltapHooks(HookProvider):
             if not level.run.has_user_message and level.parent is None:
                 self._record_user_message(level.run, [message])
             return
+        for block in content:
+            if "toolUse" in block:
+                call_id = block["toolUse"]["toolUseId"]
+                level.keys[call_id] = level.run.call_key(call_id)
         usage = message.get("metadata", {}).get("usage", {})
         config = agent.model.get_config()
         used = tokens(*(usage.get(name) for name in _USAGE), total=usage.get("totalTokens"))
@@ -247,10 +253,15 @@ class EvaltapHooks(HookProvider):
         if level is None:
             return
         call_id = use["toolUseId"]
-        level.calls[call_id] = enter((level.run, call_id))
-        level.run.tool_called(
-            call_id, use["name"], use["input"], agent=agent.name, parent=level.parent
+        key = level.keys[call_id] = level.run.tool_called(
+            call_id,
+            use["name"],
+            use["input"],
+            agent=agent.name,
+            parent=level.parent,
+            key=level.keys.get(call_id),  # a hook may ask for a retry
         )
+        level.calls[call_id] = enter((level.run, key))
 
     def _returned(self, event: AfterToolCallEvent) -> None:
         level = self._levels.get(id(event.agent))
@@ -264,7 +275,7 @@ class EvaltapHooks(HookProvider):
             failure = failure_of(event.exception)
         elif event.result.get("status") == "error":
             failure = Failure(message=value if isinstance(value, str) else None)
-        level.run.tool_returned(call_id, value, failure)
+        level.run.tool_returned(level.keys.get(call_id, call_id), value, failure)
 
 
 def _text(content: Sequence[ContentBlock]) -> str | None:
