@@ -13,7 +13,8 @@ import pytest
 from evaltap.cli.main import main
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.errors import StoreError
-from support.builders.cases import make_case, make_records, make_turn, write_log
+from support.builders.cases import NOON, SAYS_YES, make_case, make_records, make_turn, write_log
+from support.servers.page_server import served
 from support.worlds.once import made_once
 
 SECRET = "ssh-private-key-of-the-reader"
@@ -291,6 +292,32 @@ def test_a_case_that_no_eval_set_can_hold_is_named(
 
     assert main(["set", "export", path, "--out", str(tmp_path / "e.evalset.json")]) == 2
     assert "case 'odd'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("time", ["0001-01-01 00:00:00", "9999-12-31 23:59:59"])
+def test_a_turn_at_an_end_of_the_calendar_ends_no_command(tmp_path: Path, time: str) -> None:
+    path = tmp_path / "x.duckdb"
+    began = NOON.timestamp()
+    turn = make_turn(answer="yes", creationTimestamp=began, telemetry={"latencyMs": 100.0})
+    write_log(tmp_path / "log.db", make_records([make_case(turns=[turn])]))
+    (tmp_path / "m.json").write_text(json.dumps([SAYS_YES]))
+    (tmp_path / "watches.json").write_text(
+        json.dumps({"watch": [
+            {"name": "errors", "signal": "error_rate"},
+            {"name": "slow", "signal": "mean_latency", "above": 50},
+        ]})
+    )  # fmt: skip
+    main(["consume", "--log", str(tmp_path / "log.db"), "--db", str(path),
+          "--metrics", str(tmp_path / "m.json"), "--until-idle"])  # fmt: skip
+    with Store(path) as store:
+        store.execute(f"UPDATE turns SET started_at = TIMESTAMP '{time}'")
+
+    assert main(["estimate", str(path), "--by", "day"]) == 0
+    assert main(["report", str(path), "--by", "hour"]) == 0
+    replay = ["monitor", "replay", str(path), "--rules", str(tmp_path / "watches.json")]
+    assert main(replay) == 3, "not enough data"
+    with served(path, tmp_path) as page:
+        assert [page.ask(one).status for one in ("/", "/coverage")] == [200, 200]
 
 
 @pytest.mark.parametrize("kind", ["file", "folder"])

@@ -469,6 +469,20 @@ def test_a_time_that_utc_does_not_have_ends_no_consumer(store: Store, time: str)
     assert (counts.turns, counts.feedback, counts.dead_letters) == (1, 1, 1), "no manifest"
 
 
+@pytest.mark.parametrize("seconds", [-62_135_596_800, -1, 0, 253_402_300_799, 1e300])
+def test_a_time_that_no_clock_had_is_unknown_and_stays_in_the_case(
+    store: Store, seconds: float
+) -> None:
+    turn = make_turn(tools=[make_tool(startTime=seconds)], creationTimestamp=seconds)
+
+    Lander(store).land(batch(make_records([make_case(turns=[turn])])))
+
+    assert store.rows("SELECT started_at, landed_at IS NOT NULL FROM turns") == [(None, True)]
+    assert store.rows("SELECT started_at FROM tool_calls") == [(None,)]
+    ((kept,),) = store.rows("SELECT actual_json FROM turns")
+    assert orjson.loads(kept)["creationTimestamp"] == seconds
+
+
 def at(time: str, record: WireRecord) -> WireRecord:
     """Return a record that says it was written at another time."""
     headers = tuple(

@@ -8,6 +8,7 @@ from evaltap.evaluator.analysis.estimates.turns import Turns
 from evaltap.evaluator.analysis.filters.language import FIELDS, quoted
 from evaltap.evaluator.monitoring.model import Changed, RateAt
 from evaltap.evaluator.monitoring.turns import EXAMPLES, WatchedTurn
+from evaltap.evaluator.store.times import shifted
 from evaltap.schemas.formats.monitor import Watch
 
 _BAD: Final[Mapping[str, str]] = {
@@ -69,7 +70,7 @@ def filter_of(
     if since is not None:
         terms.append(f"since:{since:%Y-%m-%dT%H:%M}")
     if until is not None:
-        terms.append(f"to:{until + timedelta(minutes=1):%Y-%m-%dT%H:%M}")
+        terms.append(f"to:{shifted(until, timedelta(minutes=1)):%Y-%m-%dT%H:%M}")
     return " ".join(terms)
 
 

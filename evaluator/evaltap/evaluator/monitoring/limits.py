@@ -29,6 +29,7 @@ from evaltap.evaluator.monitoring.turns import (
     read_turns,
 )
 from evaltap.evaluator.store.queries import StoreReader
+from evaltap.evaluator.store.times import shifted
 from evaltap.schemas.formats.monitor import Watch
 from evaltap.schemas.text import counted
 
@@ -64,12 +65,13 @@ class _Window:
 
     def slide(self, turns: Sequence[WatchedTurn], ends: datetime) -> None:
         """Add turns, and drop those that started before the window that now ends."""
+        begins = shifted(ends, -self._length)
         changed: dict[int, _Cells] = {}
         for turn in turns:
             self._note(changed, turn.session)
             self.turns.append(turn)
             self._sessions.setdefault(turn.session, []).append(turn)
-        while self.turns and self.turns[0].started_at < ends - self._length:
+        while self.turns and self.turns[0].started_at < begins:
             turn = self.turns.popleft()
             self._note(changed, turn.session)
             self._sessions[turn.session].pop(0)
@@ -144,7 +146,8 @@ class LimitWatch:
         """Return the beginning of the days that the first window of a day covers."""
         if day is None:
             return None
-        return datetime.combine(day, time(), UTC) - timedelta(days=1, hours=self._watch.hours)
+        before = timedelta(days=1, hours=self._watch.hours)
+        return shifted(datetime.combine(day, time(), UTC), -before)
 
     def _evaluate_stream(
         self, slice_: Mapping[str, str], turns: Sequence[WatchedTurn], until: datetime | None
@@ -201,7 +204,7 @@ class LimitWatch:
 
 def _end_of(moment: datetime) -> datetime:
     begun = moment.replace(minute=moment.minute - moment.minute % 5, second=0, microsecond=0)
-    return begun + _EVERY
+    return shifted(begun, _EVERY)
 
 
 def _beyond(watch: Watch, low: float, high: float) -> bool:

@@ -22,6 +22,7 @@ from evaltap.evaluator.analysis.stats.estimate import Estimate, Profile, estimat
 from evaltap.evaluator.analysis.stats.rate import Rate
 from evaltap.evaluator.store.database import sql
 from evaltap.evaluator.store.queries import StoreReader
+from evaltap.evaluator.store.times import shifted
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.known import check_known
 
@@ -218,7 +219,7 @@ def _ended(scope: Scope, slice_: Mapping[str, str | None], now: datetime) -> boo
     for name, lasts in _LASTS.items():
         if begins := slice_.get(name):
             start = datetime.fromisoformat(begins)
-            ends.append(start.replace(tzinfo=start.tzinfo or UTC) + lasts)
+            ends.append(shifted(start.replace(tzinfo=start.tzinfo or UTC), lasts))
     return not ends or min(ends) <= now
 
 

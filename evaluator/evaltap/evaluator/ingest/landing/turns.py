@@ -167,11 +167,12 @@ def _probability(value: float | None) -> float | None:
     )
 
 
+# Go's zero time is -62135596800, in year 1; the last second of 9999 is what others call the greatest time.
+_YEAR_9999: Final = 253_370_764_800
+
+
 def _time(seconds: float | None) -> datetime | None:
-    """Return Unix seconds as a UTC time; None for a time outside the calendar's range."""
-    if not seconds:
+    """Return Unix seconds as a UTC time; None for one that is no clock's: before 1970, or from 9999 on."""
+    if seconds is None or not 0 < seconds < _YEAR_9999:
         return None
-    try:
-        return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None)
-    except (ValueError, OverflowError, OSError):
-        return None
+    return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None)

@@ -12,6 +12,7 @@ from evaltap.evaluator.curation.picks import TurnKey
 from evaltap.evaluator.curation.values import DIMENSIONS, Period, Seen, seen_in, seen_of_set
 from evaltap.evaluator.page.request import PageRequest, key_text, link, list_of
 from evaltap.evaluator.store.queries import StoreReader
+from evaltap.evaluator.store.times import shifted
 
 PERIODS: Final = {"24h": timedelta(days=1), "7d": timedelta(days=7), "30d": timedelta(days=30)}
 MOST_TURNS: Final = 20_000
@@ -71,8 +72,8 @@ def read(reader: StoreReader, request: PageRequest) -> CoveragePage:
     ((last,),) = reader.rows("SELECT max(started_at) FROM turns")
     # The last turn of a file that is not being written ends the period.
     end = request.now if request.live or last is None else last.replace(tzinfo=UTC)
-    since = end - PERIODS[period]
-    before = since - PERIODS[period]
+    since = shifted(end, -PERIODS[period])
+    before = shifted(since, -PERIODS[period])
     ((turns, earlier),) = reader.rows(
         "SELECT count(*) FILTER (started_at >= $since), count(*) FILTER (started_at < $since)"
         " FROM latest_turns WHERE started_at >= $before",

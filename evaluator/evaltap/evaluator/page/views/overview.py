@@ -27,9 +27,10 @@ from evaltap.evaluator.reports.figures import duration, money
 from evaltap.evaluator.reports.html.charts import Chart, Mark, Point, Tile, bars, lines
 from evaltap.evaluator.reports.model import SEVERITY
 from evaltap.evaluator.store.queries import StoreReader
-from evaltap.evaluator.store.times import stored_time
+from evaltap.evaluator.store.times import shifted, stored_time
 from evaltap.schemas.errors import InputError
 
+_EPOCH: Final = datetime(1970, 1, 1)
 _FIRST_YEAR: Final = 1990
 _LAST_YEAR: Final = 2200
 
@@ -215,7 +216,8 @@ def _end(reader: StoreReader, request: PageRequest, last: datetime) -> datetime:
     now = stored_time(request.now)
     if request.live:
         return now
-    return min(now, _minute(reader, "max", last) + timedelta(minutes=1))
+    ended = shifted(_minute(reader, "max", last), timedelta(minutes=1))
+    return min(now, max(ended, _EPOCH))
 
 
 def _minute(reader: StoreReader, which: Literal["min", "max"], hour: datetime) -> datetime:
