@@ -135,7 +135,7 @@ def test_only_tools_named_read_only_run_where_nothing_was_recorded(evaltap: Eval
     code, found, said = run(evaltap, "shop:renamed", "--read-only", "fetch_order")
 
     assert (code, found["units"]["scored"]) == (1, 2)
-    assert "tools that may run for real: fetch_order" in said
+    assert "tools that may run for real: fetch_order (not recorded)" in said
     assert real_calls() == 2
     assert found["mocks"]["real"] == 2
 
@@ -145,6 +145,8 @@ def test_only_tools_named_read_only_run_where_nothing_was_recorded(evaltap: Eval
     [
         (("--mocks", "off"), "comes from production"),
         (("--rename-tool", "a=get_ordr"), "did you mean 'get_order'"),
+        (("--ignore-argument", "get_ordr.mail"), "did you mean 'get_order'"),
+        (("--on-miss", "get_ordr=closest"), "did you mean 'get_order'"),
         (("--on-miss", "get_order=real"), "name it in --read-only"),
         (("--on-miss", "get_order=maybe"), "expected fail, real, llm, closest"),
         (("--ignore-argument", "get_order"), "expected TOOL.ARGUMENT"),
@@ -342,6 +344,15 @@ def test_mocks_speaks_mcp_over_standard_input_and_output() -> None:
     assert missed["error"]["code"] == -32001
     assert unknown["error"]["code"] == -32601
     assert json.loads(Path("misses.jsonl").read_text())["arguments"] == {"id": "no"}
+
+
+def test_mocks_refuses_what_is_said_of_no_recorded_tool(evaltap: Evaltap) -> None:
+    code, _, said = evaltap(
+        "mocks", "shop.evalset.json", "--mcp", "--ignore-argument", "get_ordr.mail"
+    )
+
+    assert code == 2
+    assert "the recording has no tool 'get_ordr'; did you mean 'get_order'?" in said
 
 
 @pytest.mark.usefixtures("evaltap")

@@ -54,7 +54,7 @@ class MockChoice:
     def problems(self, cases: CaseSet, abilities: Abilities | None) -> list[str]:
         """Return what keeps the choice from being carried out."""
         policy, recorded = self.policy(cases.cases), self._recorded(cases.cases)
-        found = self._wrong_names(recorded)
+        found = self.wrong_names(cases.cases)
         from_production = [one for one in cases.cases if one.is_recorded]
         if policy is None:
             if from_production and not self.allow_real:
@@ -92,12 +92,24 @@ class MockChoice:
             )
         return found
 
-    def _wrong_names(self, recorded: Sequence[str]) -> list[str]:
+    def wrong_names(self, cases: Sequence[RunCase]) -> list[str]:
+        """Return the names that cannot be meant: what is said of recorded calls names a recorded tool."""
+        recorded = self._recorded(cases)
+        known = {*recorded, *self.renamed}
+        said = [(f"a tool is named {new}={old}", old) for new, old in self.renamed.items()]
+        said += [
+            (f"an argument of {one} is ignored", one) for one in self.ignore if one not in known
+        ]
+        said += [
+            (f"{tool} is answered by its closest call", tool)
+            for tool, then in self.on_miss.items()
+            if then == "closest" and tool not in known
+        ]
         found = [
-            f"a tool is named {new}={old}, and the recording has no tool {old!r};"
-            f" {did_you_mean(old, recorded) or 'recorded: ' + (', '.join(recorded) or 'none')}"
-            for new, old in self.renamed.items()
-            if old not in recorded
+            f"{what}, and the recording has no tool {tool!r};"
+            f" {did_you_mean(tool, recorded) or 'recorded: ' + (', '.join(recorded) or 'none')}"
+            for what, tool in said
+            if tool not in recorded
         ]
         found += [
             f"{tool} may run only if it is read-only; name it in --read-only"
@@ -113,12 +125,14 @@ class MockChoice:
             return "the agent's tools run for real"
         recorded = self._recorded(cases)
         known = f"{', '.join(recorded[:8])}{', …' if len(recorded) > 8 else ''}"
+        named = {*recorded, *self.renamed}  # another name is a new tool's, or a slip
+        may_run = [one if one in named else f"{one} (not recorded)" for one in policy.may_run]
         real = (
             "every tool without a mock"
             if not policy.recorded
             else "every tool without a recorded result"
             if policy.real
-            else ", ".join(policy.may_run) or "none"
+            else ", ".join(may_run) or "none"
         )
         source = f"the recording ({known or 'no calls'})" if policy.recorded else "declared mocks"
         return f"tool calls are answered by {source}; tools that may run for real: {real}"

@@ -41,7 +41,10 @@ def run(options: MocksOptions) -> int:
         _speak(lambda line: _forwarded(options.set, line))
         return 0
     cases = read_set(Path(options.set), options.case)
-    policy = choice_of(options.tools).policy(cases.cases) or MockPolicy()
+    choice = choice_of(options.tools)
+    if wrong := choice.wrong_names(cases.cases):
+        raise InputError("; ".join(wrong))
+    policy = choice.policy(cases.cases) or MockPolicy()
     inventions = Inventions()
     # As if all turns of all cases were one turn: who asks does not say which.
     turns = (turn for case in cases.cases for turn in case.recording)
