@@ -299,6 +299,7 @@ def test_a_tool_that_raises_fails_the_run(tap: Tap[Driver]) -> None:
         Adk: ["tools", "errors"],  # the plugin is given the error, the spans what the model is told
         LangChain: ["errors"],  # no tool ran, so that no span failed
         OpenAIAgents: ["status", "error"],  # the spans end well
+        PydanticAI: ["errors"],  # no tool ran, so that no span failed
     },
 )
 def test_a_call_of_an_unknown_tool_is_a_call_of_the_turn(tap: Tap[Driver]) -> None:

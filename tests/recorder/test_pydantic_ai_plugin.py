@@ -7,7 +7,7 @@ from pydantic import BaseModel
 from pydantic_ai import DeferredToolRequests
 from pydantic_ai.exceptions import CallDeferred, ToolFailed
 
-from plugin_drivers.driver import AgentSpec, Tap, call, get_order, says, tapped
+from plugin_drivers.driver import ALL, AgentSpec, Tap, call, get_order, says, tapped
 from plugin_drivers.pydantic_ai import PydanticAI, in_stock
 
 
@@ -20,6 +20,13 @@ class Verdict(BaseModel):
 @pytest.fixture
 def tap() -> Iterator[Tap[PydanticAI]]:
     with tapped(PydanticAI) as tap:
+        yield tap
+
+
+@pytest.fixture
+def alone() -> Iterator[Tap[PydanticAI]]:
+    """The plugin without spans, for what they cannot tell."""
+    with tapped(PydanticAI, differ=[ALL]) as tap:
         yield tap
 
 
@@ -51,6 +58,20 @@ def test_a_call_with_wrong_arguments_is_a_failed_call(tap: Tap[PydanticAI]) -> N
     turn = tap.turn()
     assert turn["tools"][0][:3] == ("c1", "in_stock", {"wrong": 1})
     assert turn["errors"][0]["type"].endswith(".ValidationError")
+
+
+def test_a_call_of_an_unknown_tool_is_a_failed_call(alone: Tap[PydanticAI]) -> None:
+    agent = alone.agent(
+        says("", call("sell", "c1", sku="X9")), says("I cannot."), tools=[in_stock]
+    )
+
+    alone.ask(agent, "Sell it")
+
+    turn = alone.turn()
+    (sold,) = turn["tools"]
+    assert sold[:3] == ("c1", "sell", {"sku": "X9"})
+    assert turn["errors"] == [{"message": sold[3]}]
+    assert (turn["final"], turn["status"]) == ("I cannot.", "ok")
 
 
 def test_a_failing_agent_inside_a_tool_fails_its_call_only(tap: Tap[PydanticAI]) -> None:

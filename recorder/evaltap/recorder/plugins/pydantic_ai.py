@@ -44,7 +44,7 @@ from evaltap.schemas.data import JsonObject
 if TYPE_CHECKING:
     from pydantic_ai import RunContext
     from pydantic_ai.capabilities.abstract import WrapRunHandler, WrapToolExecuteHandler
-    from pydantic_ai.messages import ModelMessage, ToolCallPart
+    from pydantic_ai.messages import ModelMessage, RetryPromptPart, ToolCallPart
     from pydantic_ai.models import ModelRequestContext
     from pydantic_ai.run import AgentRunResult
     from pydantic_ai.tools import ToolDefinition
@@ -246,12 +246,12 @@ class EvaltapCapability(AbstractCapability[object]):
             part.tool_call_id: part
             for message in messages
             for part in message.parts
-            if isinstance(part, ToolReturnPart)
+            if isinstance(part, ToolReturnPart) or part.part_kind == "retry-prompt"
         }
         for call_id, part in results.items():
             if call_id in level.requested:
                 key = self._called(level, level.requested[call_id])
-                level.run.tool_returned(key, part.content)
+                level.run.tool_returned(key, part.content, _refusal(part))
 
     @staticmethod
     def _record_context(run: ObservedRun, messages: "Sequence[ModelMessage]") -> None:
@@ -313,6 +313,14 @@ class EvaltapCapability(AbstractCapability[object]):
     ) -> None:
         if level is not None and tool_def.kind != "output":
             level.run.tool_returned(self._called(level, call), *_failure_message(error))
+
+
+def _refusal(part: "ToolReturnPart | RetryPromptPart") -> Failure | None:
+    """Return why the framework did not make a call, if the model is told that it failed."""
+    # Version 1 has a part for it instead of an outcome.
+    if part.part_kind != "retry-prompt" and part.outcome not in ("failed", "retried"):
+        return None
+    return Failure(message=part.content if isinstance(part.content, str) else None)
 
 
 def _failure_message(error: Exception) -> tuple[object, Failure]:
