@@ -109,3 +109,22 @@ def test_without_content_the_structure_is_recorded_and_the_rest_is_missing(
     (tool,) = turn["tools"]
     assert (tool["name"], "id" in tool) == ("get_order", False)
     assert tool["capture"] == {"id": "missing", "arguments": "missing", "result": "missing"}
+
+
+def test_arguments_that_are_no_json_are_kept_as_the_model_wrote_them(
+    alone: Tap[OpenAIAgents],
+) -> None:
+    broken = completion(says("", call("get_order", "c1")))
+    (asked,) = broken["choices"][0]["message"]["tool_calls"]
+    asked["function"]["arguments"] = '{"order_id": '
+    answers = iter([broken, completion(says("Sorry."))])
+    transport = httpx2.MockTransport(lambda request: httpx2.Response(200, json=next(answers)))
+    unsteady = AsyncOpenAI(api_key="none", http_client=httpx2.AsyncClient(transport=transport))
+    model = OpenAIChatCompletionsModel("scripted-1", unsteady)
+
+    alone.ask(Agent("support", model=model, tools=[function_tool(get_order)]), "Where?")
+
+    turn = alone.turn()
+    (asked_for,) = turn["tools"]
+    assert asked_for[:3] == ("c1", "get_order", '{"order_id": ')
+    assert turn["errors"] != [None]

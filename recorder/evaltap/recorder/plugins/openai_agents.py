@@ -15,8 +15,9 @@ import json
 import sys
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from agents.tracing import Span, Trace, TracingProcessor
 from agents.tracing.span_data import (
@@ -220,8 +221,13 @@ class EvaltapTraceProcessor(TracingProcessor):
             agent=node.agent,
         )
         messages = read_response(list(data.output or ()))
+        written = _written(data.output or ())
         calls = [
-            Call(call.call_id, call.name or "", _arguments_json(call.arguments))
+            Call(
+                call.call_id,
+                call.name or "",
+                written.get(call.call_id) or _arguments_json(call.arguments),
+            )
             for message in messages
             for call in message.calls
             if call.call_id is not None
@@ -279,6 +285,19 @@ def _failure(span: Span[SpanData], node: _Node) -> Failure | None:
     data = span.error.get("data") or {}
     cause = data.get("error")
     return Failure(message=cause if isinstance(cause, str) else span.error["message"])
+
+
+def _written(
+    output: Iterable[Mapping[str, Any]],  # Any: parsed JSON
+) -> dict[str, str]:
+    """Return the arguments by call id as the model wrote them, which may be no JSON."""
+    calls = [call for message in output for call in message.get("tool_calls") or ()]
+    named = ((call.get("id"), (call.get("function") or {}).get("arguments")) for call in calls)
+    return {
+        call_id: text
+        for call_id, text in named
+        if isinstance(call_id, str) and isinstance(text, str)
+    }
 
 
 def _arguments_json(arguments: Evidence | None) -> str:
