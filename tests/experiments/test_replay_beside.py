@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from evaltap.evaluator.analysis.forecast.fates import Fork, fates
+from evaltap.evaluator.analysis.forecast.fates import Fork, fates, fork_of
 from evaltap.evaluator.pipeline.maintenance.erasure import Subject, erase_from_store
 from evaltap.evaluator.pipeline.maintenance.pruning import prune
 from evaltap.evaluator.reports.html.beside import CallCell, SessionBeside, sessions_beside
@@ -106,6 +106,13 @@ def test_a_result_that_was_not_recorded_is_invalid_and_no_fork_of_the_agent() ->
     assert [one.fate for one in fates("forked", [asked], 2)] == ["invalid", "off_script"]
     assert lost.sentence == "result of refund was not recorded"
     assert Fork("refund", {}, "ran for real").sentence == "refund ran for real"
+
+
+@pytest.mark.parametrize("kind", ["misses", "real", "invented", "closest"])
+def test_a_fork_is_the_call_with_its_arguments_whatever_answered_it(kind: str) -> None:
+    call = {"tool": "get", "arguments": {"id": 1}, "why": "ran for real"}
+
+    assert fork_of({kind: [call], "unused": []}) == Fork("get", {"id": 1}, "ran for real")
 
 
 def test_an_agent_that_does_not_start_or_dies_has_failed_in_the_first_turn() -> None:

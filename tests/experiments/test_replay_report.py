@@ -36,7 +36,7 @@ def result(**metrics: Forecast) -> ReplayResult:
         differences={"sTrueFalse0": ('- refund({"amount": 5})', '+ refund({"amount": 500})', "```")},
         drift={
             "get_order": {
-                "hits": 120, "misses": 3, "unused": 2,
+                "hits": 120, "misses": 3, "unused": 2, "real": 4, "invented": 5, "closest": 6,
                 "changed_arguments": [{"difference": "id: 7, recorded 8", "count": 3}],
             }
         },
@@ -156,7 +156,10 @@ def test_the_terminal_shows_the_verdict_first_and_what_it_rests_on() -> None:
     assert '    + refund({"amount": 500})' in lines
     assert "cancel_order  6x, 8.8% of the traffic" in text
     whole = " ".join(text.split())
-    assert "get_order 120 answered, 3 without a recorded result, 2 recorded calls not made" in whole
+    assert (
+        "get_order 120 answered, 3 without a recorded result, 4 run for real, 5 invented,"
+        " 6 as the closest recorded call, 2 recorded calls not made"
+    ) in whole
 
 
 def test_without_an_estimate_it_says_why() -> None:

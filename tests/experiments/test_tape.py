@@ -11,7 +11,7 @@ from evaltap.experiments.mocks.declared import DeclaredMock
 from evaltap.experiments.mocks.drift import drift_of, renamed, totals
 from evaltap.experiments.mocks.policy import MockPolicy
 from evaltap.experiments.mocks.recorded import recording_of
-from evaltap.experiments.mocks.tape import Tape
+from evaltap.experiments.mocks.tape import Missed, Tape
 from evaltap.recorder import MemorySink, Recorder
 from evaltap.recorder.answering import RUN, RecordedError, ToolMiss
 from evaltap.schemas.files.canonical import dumps, loads
@@ -267,7 +267,7 @@ def test_a_tool_that_may_run_runs_only_without_a_recorded_result() -> None:
 
     assert made.answer("get", {"id": 1}) == "recorded"
     assert made.answer("get", {"id": 2}) is RUN
-    assert made.turns[0].real == ["get"]
+    assert made.turns[0].real == [Missed("get", {"id": 2}, "ran for real")]
 
 
 def test_the_closest_call_answers_where_that_is_wanted_and_is_marked() -> None:
@@ -278,7 +278,9 @@ def test_the_closest_call_answers_where_that_is_wanted_and_is_marked() -> None:
     )
 
     assert made.answer("find", {"city": "paris"}) == 2
-    assert made.turns[0].invented == ["find"]
+    why = "got the result of the closest recorded call"
+    assert made.turns[0].closest == [Missed("find", {"city": "paris"}, why)]
+    assert (made.turns[0].invented, made.turns[0].is_recorded) == ([], False)
 
 
 def test_a_model_invents_a_result_where_that_is_wanted_and_it_is_marked() -> None:
@@ -287,7 +289,7 @@ def test_a_model_invents_a_result_where_that_is_wanted_and_it_is_marked() -> Non
     )
 
     assert made.answer("find", {"a": 1}) == {"of": ["find", {"a": 1}]}
-    assert made.turns[0].invented == ["find"]
+    assert made.turns[0].invented == [Missed("find", {"a": 1}, "got an invented result")]
 
 
 def test_a_renamed_tool_is_answered_by_its_old_name() -> None:

@@ -53,6 +53,7 @@ def lines_of_mocks(
     parts += [f"{mocks['misses']} without a recorded result"] if mocks["misses"] else []
     parts += [f"{mocks['real']} run for real"] if mocks["real"] else []
     parts += [f"{mocks['invented']} invented"] if mocks["invented"] else []
+    parts += [f"{mocks['closest']} as the closest recorded call"] if mocks["closest"] else []
     parts += [f"{counted(mocks['unused'], 'recorded call')} not made"] if mocks["unused"] else []
     yield ", ".join(parts)
     for name, tool in by_tool.items():

@@ -22,7 +22,9 @@ class ToolDrift:
     real: int = 0
     """Calls that ran the tool."""
     invented: int = 0
-    """Calls that a model, or the closest recorded call, has answered."""
+    """Calls that a model has answered."""
+    closest: int = 0
+    """Calls that got the result of the closest recorded one."""
     unused: int = 0
     """Recorded calls that were not made."""
     changed: Counter[str] = field(default_factory=Counter)
@@ -34,6 +36,7 @@ class ToolDrift:
             "misses": self.misses,
             "real": self.real,
             "invented": self.invented,
+            "closest": self.closest,
             "unused": self.unused,
             "changed_arguments": [
                 {"difference": text, "count": count}
@@ -53,10 +56,12 @@ def drift_of(units: Iterable[Mapping[str, Any] | None]) -> dict[str, ToolDrift]:
         for turn in (unit or {}).get("turns", ()):
             for tool, count in turn["hits"].items():
                 of(tool).hits += count
-            for name in turn["real"]:
-                of(name).real += 1
-            for name in turn["invented"]:
-                of(name).invented += 1
+            for one in turn["real"]:
+                of(one["tool"]).real += 1
+            for one in turn["invented"]:
+                of(one["tool"]).invented += 1
+            for one in turn.get("closest", ()):  # earlier stores have none
+                of(one["tool"]).closest += 1
             for one in () if turn["misses"] else turn["unused"]:  # a miss cuts the turn short
                 of(one["tool"]).unused += 1
             for one in turn["misses"]:
@@ -77,7 +82,7 @@ def _changed(missed: Mapping[str, Any], unused: Iterable[Mapping[str, Any]]) -> 
 def totals(units: Iterable[Mapping[str, Any] | None]) -> dict[str, Any]:
     """Return the sums over all tools and the drift by tool, as JSON data."""
     by_tool = drift_of(units)
-    names = ("hits", "misses", "unused", "real", "invented")
+    names = ("hits", "misses", "unused", "real", "invented", "closest")
     sums = {name: sum(getattr(one, name) for one in by_tool.values()) for name in names}
     return {**sums, "by_tool": {name: one.data() for name, one in by_tool.items()}}
 

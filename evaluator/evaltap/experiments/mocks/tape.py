@@ -33,7 +33,7 @@ _NO_TREE: Final[Mapping[str, Json]] = {}
 
 @dataclass(frozen=True, slots=True)
 class Missed:
-    """A call that nothing answered."""
+    """A call and a recording that do not have each other: why, or what became of it."""
 
     tool: str
     arguments: Json
@@ -56,10 +56,12 @@ class TurnAnswers:
 
     hits: dict[str, int] = field(default_factory=dict)
     """By tool: calls answered from the recording, or by a declared mock."""
-    real: list[str] = field(default_factory=list)
-    """Tools that ran because nothing was recorded."""
-    invented: list[str] = field(default_factory=list)
-    """Tools that a model, or the closest recorded call, has answered."""
+    real: list[Missed] = field(default_factory=list)
+    """Calls that ran the tool, because nothing was recorded."""
+    invented: list[Missed] = field(default_factory=list)
+    """Calls that a model has answered."""
+    closest: list[Missed] = field(default_factory=list)
+    """Calls that got the result of the closest recorded one."""
     misses: list[Missed] = field(default_factory=list)
     """Calls that failed for want of an answer; the first is the fork."""
     unused: list[Missed] = field(default_factory=list)
@@ -70,7 +72,7 @@ class TurnAnswers:
     @property
     def is_recorded(self) -> bool:
         """Whether the calls were those of the recorded turn."""
-        return not (self.misses or self.real or self.invented or self.unused)
+        return not (self.misses or self.real or self.invented or self.closest or self.unused)
 
     def hit(self, tool: str) -> None:
         """Count a call that was answered."""
@@ -301,13 +303,15 @@ class Tape:
         """Return what a call gets that nothing was recorded for."""
         policy = self._policy.missed(name)
         if policy == "real" and self.can_run:
-            turn.real.append(name)
+            turn.real.append(Missed(name, arguments, "ran for real"))
             return RUN
         if policy == "llm":
             return self._invented(name, arguments, "", turn)
         if policy == "closest" and (call := self._closest(name, arguments)) is not None:
             self._take(call)
-            turn.invented.append(name)
+            turn.closest.append(
+                Missed(name, arguments, "got the result of the closest recorded call")
+            )
             return call.result if call.error is None else failure_of(call)
         return self._miss(name, arguments, why or "has no mock", turn)
 
@@ -318,7 +322,7 @@ class Tape:
             result = self._invent(name, arguments, instruction)
         except EvaltapError as error:
             return self._miss(name, arguments, f"has no invented result: {error}", turn)
-        turn.invented.append(name)
+        turn.invented.append(Missed(name, arguments, "got an invented result"))
         return result
 
     def _miss(self, name: str, arguments: Json, why: str, turn: TurnAnswers) -> ToolMiss:

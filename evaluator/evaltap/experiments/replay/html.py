@@ -56,8 +56,9 @@ def replay_html(
                 for name, one in found.metrics.items()
             ],
             forks=[(one, report.example(one)) for one in found.forks],
+            count_titles=[*report.call_counts({})],
             drift=[
-                (name, one, list(report.changed_arguments(one)))
+                (name, report.call_counts(one), list(report.changed_arguments(one)))
                 for name, one in found.drift.items()
             ],
             groups=list(_groups(found, store, experiment_id, most_bytes)),

@@ -26,6 +26,13 @@ _SIGNS: Final[Mapping[Verdict, str]] = {"not_worse": "✅", "worse": "❌", "not
 _ROWS: Final = 20
 _DIFFERENCES: Final = 10
 _ARGUMENTS: Final = 80
+_CLOSEST: Final = "as the closest recorded call"
+_COUNTS: Final = (
+    ("answered", ("hits",)),
+    ("answered otherwise", ("real", "invented", "closest")),
+    ("no result", ("misses",)),
+    ("recorded, not made", ("unused",)),
+)
 
 
 def print_replay(found: ReplayResult) -> None:
@@ -242,8 +249,16 @@ def _drift_parts(one: Mapping[str, Any]) -> Iterator[str]:
     yield f"{one.get('hits', 0):,} answered"
     if one.get("misses"):
         yield f"{one['misses']:,} without a recorded result"
+    for key, how in (("real", "run for real"), ("invented", "invented"), ("closest", _CLOSEST)):
+        if one.get(key):
+            yield f"{one[key]:,} {how}"
     if one.get("unused"):
         yield f"{counted(one['unused'], 'recorded call')} not made"
+
+
+def call_counts(one: Mapping[str, Any]) -> dict[str, int]:
+    """Return how many calls of a tool got what, under the titles of a table."""
+    return {title: sum(one.get(key, 0) for key in keys) for title, keys in _COUNTS}
 
 
 def changed_arguments(one: Mapping[str, Any]) -> Iterator[str]:
@@ -296,15 +311,15 @@ def _drift_markdown(found: ReplayResult) -> Iterator[str]:
     rows = [
         (
             escape(name),
-            *(f"{one.get(key, 0):,}" for key in ("hits", "misses", "unused")),
+            *(f"{count:,}" for count in call_counts(one).values()),
             escape("; ".join(changed_arguments(one))),
         )
         for name, one in [*found.drift.items()][:_ROWS]
     ]
-    head = ("tool", "answered", "no result", "recorded, not made", "changed arguments")
+    head = ("tool", *call_counts({}), "changed arguments")
     left = len(found.drift) - _ROWS
     yield "### Tool calls of the new agent"
-    yield table(head, rows, head[1:4]) + (f"\n\n{counted(left, 'more tool')}." if left > 0 else "")
+    yield table(head, rows, head[1:-1]) + (f"\n\n{counted(left, 'more tool')}." if left > 0 else "")
 
 
 def _cases_markdown(found: ReplayResult, budget: int) -> str:

@@ -64,8 +64,8 @@ class ReplayResult:
     differences: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """By session: how its calls and answers differ from the recorded ones, as lines of a diff."""
     drift: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """By tool: `hits`, `misses`, `unused` (recorded calls that were not made) and `changed_arguments`, a list
-    of `difference` and `count`; as in `run --json`."""
+    """By tool: `hits`, `misses`, `real`, `invented`, `closest`, `unused` (recorded calls that were not made)
+    and `changed_arguments`, a list of `difference` and `count`; as in `run --json`."""
     notes: tuple[str, ...] = ()
 
     @property

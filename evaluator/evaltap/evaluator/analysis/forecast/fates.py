@@ -10,7 +10,9 @@ forked: a call without a recorded result; off_script: after a fork, or after a t
 the next user message is an answer to something else; invalid: evaltap's fault, such as a result that was not
 recorded."""
 _LOST: Final = ("result of ", "arguments of ")
-_NOTHING: Final[Mapping[str, Any]] = {"misses": (), "real": (), "invented": (), "unused": ()}
+_FORKS: Final = ("misses", "real", "invented", "closest")
+"""The calls of a turn that its recording did not answer."""
+_NOTHING: Final[Mapping[str, Any]] = {name: () for name in (*_FORKS, "unused")}
 """What the tools were asked in a turn of which nothing is known."""
 
 
@@ -85,10 +87,5 @@ def fates(
 
 def fork_of(turn: Mapping[str, Any]) -> Fork | None:
     """Return the first call of a turn that the recording did not answer."""
-    if turn["misses"]:
-        first = turn["misses"][0]
-        return Fork(first["tool"], first["arguments"], first["why"])
-    for names, why in ((turn["real"], "ran for real"), (turn["invented"], "was invented")):
-        if names:
-            return Fork(names[0], None, why)
-    return None
+    found = (one for name in _FORKS for one in turn.get(name, ()))
+    return next((Fork(one["tool"], one["arguments"], one["why"]) for one in found), None)
