@@ -1,6 +1,9 @@
 """`evaltap store prune`: old sessions are deleted as a whole, but nothing that proves completeness."""
 
 import json
+import subprocess
+import sys
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -8,6 +11,7 @@ import pytest
 
 from evaltap.cli.main import main
 from evaltap.evaluator.curation.review.queue import Wanted, add_items, decide, edited, items
+from evaltap.evaluator.pipeline.maintenance import pruning
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.opening import ROWS_PER_GROUP
 from support.builders.cases import SAYS_YES, make_case, make_records, make_turn, write_log
@@ -158,6 +162,46 @@ def test_the_file_gives_its_room_back(tmp_path: Path, capsys: pytest.CaptureFixt
     prune(tmp_path / "x.duckdb", capsys)
 
     assert (tmp_path / "x.duckdb").stat().st_size < before
+
+
+REWRITE = """
+import resource, sys
+from pathlib import Path
+from evaltap.evaluator.store.rewriting import rewrite_file
+resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
+rewrite_file(Path(sys.argv[1]))
+"""
+
+
+def test_what_stops_before_the_file_is_rewritten_is_completed_by_the_next_run(
+    db: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(path: Path) -> None:
+        path.with_name(f"{path.name}.erasing").write_text("half a copy")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, suppress(KeyboardInterrupt):
+        patched.setattr(pruning, "rewrite_file", killed)
+        pruning.prune(db, NOW - timedelta(days=90))
+
+    before = pruning.prune(db, NOW - timedelta(days=90), dry_run=True)
+    then = pruning.prune(db, NOW - timedelta(days=90))
+    later = pruning.prune(db, NOW - timedelta(days=90))
+
+    assert [(one.sessions, one.rewritten) for one in (before, then, later)] == [
+        (0, False), (0, True), (0, False),
+    ]  # fmt: skip
+    assert [one.name for one in db.parent.glob("x.duckdb*")] == ["x.duckdb"]
+
+
+def test_a_file_that_cannot_be_rewritten_leaves_no_copy_and_says_what_is_deleted(db: Path) -> None:
+    found = subprocess.run(
+        [sys.executable, "-c", REWRITE, str(db)], capture_output=True, text=True, check=False
+    )
+
+    assert "the rows are deleted, but not their bytes" in found.stderr
+    assert "run the command again" in found.stderr
+    assert [one.name for one in db.parent.glob("x.duckdb*")] == ["x.duckdb"]
 
 
 @pytest.mark.parametrize(

@@ -25,4 +25,6 @@ def run(options: PruneOptions) -> int:
     verb = "would be deleted" if options.dry_run else "deleted"
     print(f"{counted(found.sessions, 'session')} that ended before {before:%Y-%m-%d %H:%M} UTC")
     print(f"rows {verb}: {rows}")
+    if found.rewritten and not found.rows:
+        print("the file was rewritten without the rows that were deleted before")
     return 0

@@ -15,7 +15,7 @@ from evaltap.evaluator.analysis.summaries.summaries import Summaries
 from evaltap.evaluator.pipeline.maintenance.archiving import ArchiveCheck
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.queries import Scratch
-from evaltap.evaluator.store.rewriting import rewrite_file
+from evaltap.evaluator.store.rewriting import DUE_KEY, rewrite_file
 from evaltap.evaluator.store.times import stored_time
 
 
@@ -25,6 +25,8 @@ class Pruned:
 
     sessions: int
     rows: Mapping[str, int]
+    rewritten: bool
+    """Whether the file was rewritten: for these rows, or for those of a call that was interrupted."""
 
 
 class _Preview(Exception):
@@ -36,10 +38,11 @@ def prune(
 ) -> Pruned:
     """Delete sessions that ended before an aware time, and rewrite the file, which frees its space.
 
-    Rewriting temporarily needs as much free space as the file.  `dry_run` only counts.  With `archived`, all
-    deleted rows must be in that archive, whose files are read again for this.  Raises StoreError for a file
-    that is not evaltap's or that another process has open, and for what is not its archive; InputError if the
-    archive lacks rows, and StorageError if it is damaged: then nothing is deleted.
+    Rewriting temporarily needs as much free space as the file; if it is interrupted, or fails with
+    StorageError, the next call does it.  `dry_run` only counts.  With `archived`, all deleted rows must be in
+    that archive, whose files are read again for this.  Raises StoreError for a file that is not evaltap's or
+    that another process has open, and for what is not its archive; InputError if the archive lacks rows, and
+    StorageError if it is damaged: then nothing is deleted.
     """
     moment = stored_time(before)
     rows: dict[str, int] = {}
@@ -62,9 +65,12 @@ def prune(
                     raise _Preview
                 if summarised and rows:
                     summaries.rewrite()
-    if rows and not dry_run:
+                if rows:
+                    store.append("meta", [(DUE_KEY, "1")])
+        is_due = bool(store.rows("SELECT 1 FROM meta WHERE key = $key LIMIT 1", {"key": DUE_KEY}))
+    if is_due and not dry_run:
         rewrite_file(path)
-    return Pruned(sessions, rows)
+    return Pruned(sessions, rows, is_due and not dry_run)
 
 
 # A turn says of which day its calls are.
