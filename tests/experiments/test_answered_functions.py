@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
-from evaltap.recorder import tool
-from evaltap.recorder.answering import ToolMiss
+from evaltap.experiments.mocks.policy import MockPolicy
+from evaltap.experiments.mocks.recorded import recording_of
+from evaltap.experiments.mocks.tape import Tape
+from evaltap.recorder import MemorySink, Recorder, tool
+from evaltap.recorder.answering import TOOL_ANSWERS, ToolMiss
 from support.worlds.framework_runs import Runs, unit_of
 from support.worlds.replayed_agents import Recording, calls_of, recorded, replay, replay_now
 
@@ -113,3 +116,26 @@ def test_units_that_run_at_once_are_answered_each_from_its_own_recording(runs: R
 
     assert asyncio.run(at_once()) == [["one"], ["two"]]
     assert EFFECTS == []
+
+
+@tool
+def quote(sku: str) -> str:
+    """Price what was sold."""
+    return f"{sell(sku)} at 5"
+
+
+def test_calls_that_a_recorded_call_made_are_not_missed_when_it_is_answered() -> None:
+    sink = MemorySink()
+    with Recorder(sink=sink) as recorder, recorder.turn(user="Quote A twice"):
+        said = [quote("A"), quote("A")]
+    tape = Tape(recording_of(sink.cases[0]), MockPolicy())
+    EFFECTS.clear()
+
+    tape.begin()
+    answered = TOOL_ANSWERS.set(tape)
+    again = [quote("A"), quote("A")]
+    TOOL_ANSWERS.reset(answered)
+    tape.end()
+
+    assert (again, EFFECTS) == (said, [])
+    assert tape.turns[-1].is_recorded

@@ -338,7 +338,7 @@ def test_a_call_without_a_return_has_a_missing_result() -> None:
 def test_a_made_up_call_id_does_not_appear_in_the_case() -> None:
     observations: list[Observation] = [
         *a_run()[:2],
-        ToolCalled("r1", 101 * S, "span-1", "outer", {}, id_known=False),
+        ToolCalled("r1", 101 * S, "span-1", "outer", {}, id_known=False, capture={"id": "missing"}),
         ToolCalled("r1", 102 * S, "c2", "inner", {}, parent_call_id="span-1"),
         RunEnded("r1", 103 * S),
     ]

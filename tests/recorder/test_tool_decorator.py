@@ -133,3 +133,30 @@ def test_a_wrong_call_fails_as_it_did() -> None:
         wrong("A", "B", "C")
 
     assert turns_of(sink, recorder)[0]["tools"][0]["error"]["type"] == "TypeError"
+
+
+def test_a_call_that_a_tool_makes_refers_to_the_call_of_that_tool() -> None:
+    sink = MemorySink()
+    recorder = Recorder(sink=sink)
+
+    async def talk() -> None:
+        async with recorder.turn(user="How many?") as turn:
+            await asyncio.gather(research("X9"), research("X8"))
+            await check("X7")
+            turn.run_tool("count", {}, lambda: turn.run_tool("look", {}, lambda: 3))
+
+    asyncio.run(talk())
+
+    (turn,) = turns_of(sink, recorder)
+    tools = turn["tools"]
+    names = {one["id"]: one["name"] for one in tools if "id" in one}
+    assert [(one["name"], names.get(one.get("parentId"))) for one in tools] == [
+        ("research", None),
+        ("check", "research"),
+        ("research", None),
+        ("check", "research"),
+        ("check", None),
+        ("count", None),
+        ("look", "count"),
+    ]
+    assert tools[1]["parentId"] == tools[0]["id"] != tools[3]["parentId"] == tools[2]["id"]

@@ -150,7 +150,8 @@ class ToolCalled:
     parent_call_id: str | None = None
     """The enclosing agent-as-tool call, when a sub-agent made this call."""
     id_known: bool = True
-    """False when the source generated `call_id`; the case then leaves it out."""
+    """False when the source generated `call_id`; the case then leaves it out, unless no model gives ids to
+    such calls (`capture` does not miss one) and another call was made within this one."""
     capture: Mapping[str, str] = field(default_factory=dict)
 
 

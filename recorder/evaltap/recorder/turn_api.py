@@ -39,6 +39,10 @@ class ToolCall:
         self.id = call_id
         self._turn = turn
 
+    def belongs_to(self, turn: "Turn") -> bool:
+        """Return whether this is a call of that turn."""
+        return self._turn is turn
+
     def returned(self, result: object) -> None:
         """Record the result; the duration is the time since the call started."""
         self._turn.tool_result(self, result)
@@ -109,7 +113,7 @@ class Turn:
         """Record a tool call and, given `result` or `error`, how it ended.
 
         `id` is the id the model gave the call; `parent` is the agent-as-tool call in which a
-        sub-agent made this one.
+        sub-agent made this one, by default the call of `run_tool` or a decorated tool that runs here.
         """
         generated_id = f"{self.run_id}.{next(self._numbers)}"
         self.tools += 1
@@ -118,6 +122,9 @@ class Turn:
         call = ToolCall(self, generated_id)
         with Guard(self._recorder.report_fault, "turn.tool"):
             has_returned = result is not UNSEEN or error is not None
+            around = _CURRENT_CALL.get() if parent is None else None
+            if around is not None and around.belongs_to(self):
+                parent = around
             earlier = self._with_id.get(id or "")
             call.id = self._run.tool_called(
                 id,
@@ -320,6 +327,8 @@ def _medium(part: object) -> MediaPart | None:
 
 CURRENT_TURN: ContextVar["Turn | None"] = ContextVar("evaltap_turn", default=None)
 """The turn in progress in this context."""
+_CURRENT_CALL: ContextVar[ToolCall | None] = ContextVar("evaltap_tool_call", default=None)
+"""The call that runs in this context."""
 
 _Tool = TypeVar("_Tool", bound=Callable[..., Any])
 
@@ -405,6 +414,7 @@ class _RecordedCall:
         self._described, self._args, self._kwargs = described, args, kwargs
         self._name, self._turn = name or described.name, turn
         self._call: ToolCall | None = None
+        self._before: Token[ToolCall | None] | None = None
 
     def answer(self) -> Any:  # what the function would return
         """Return the result that a replay has for this call, or `RUN`; raise as it failed."""
@@ -425,6 +435,7 @@ class _RecordedCall:
         if turn is not None:
             arguments = self._described.arguments(self._args, self._kwargs)
             self._call = turn.tool(self._name, arguments)
+            self._before = _CURRENT_CALL.set(self._call)
         return self
 
     def __exit__(
@@ -433,5 +444,9 @@ class _RecordedCall:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if self._before is not None:
+            # An abandoned coroutine is closed in another context than it ran in.
+            with suppress(ValueError, RuntimeError):
+                _CURRENT_CALL.reset(self._before)
         if self._call is not None and isinstance(error, Exception):
             self._call.failed(error)

@@ -211,7 +211,10 @@ def _tools(ordered: Sequence[RunEvent]) -> list[JsonObject]:
     returns: dict[str, ToolReturned] = {}
     for returned in _of(ToolReturned, ordered):
         returns[returned.call_id] = returned
-    shown = {key for key, call in calls.items() if call.id_known}
+    parents = {call.parent_call_id for call in calls.values()}
+    # A function's call has no id of the model's, but the calls within it refer to it.
+    functions = {key for key in calls.keys() & parents if "id" not in calls[key].capture}
+    shown = functions.union(key for key, call in calls.items() if call.id_known)
     return [_tool(call, returns.get(key), shown) for key, call in calls.items()]
 
 
@@ -223,7 +226,7 @@ def _tool(call: ToolCalled, returned: ToolReturned | None, shown: set[str]) -> J
         capture["result"] = "missing"
     parent = call.parent_call_id if call.parent_call_id in shown else None
     tool = {
-        "id": call.call_id if call.id_known else None,
+        "id": call.call_id if call.call_id in shown else None,
         "name": call.name,
         "arguments": thaw(call.arguments),
         "result": thaw(returned.result) if returned is not None else None,
