@@ -287,12 +287,13 @@ def test_a_served_tool_cannot_run_so_that_a_call_without_a_recorded_result_is_a_
     )
     agent = shlex.join(["command:" + sys.executable, "agent.py"])
 
-    code, out, _ = evaltap(
+    code, out, said = evaltap(
         "run", "shop.evalset.json", "--agent", agent, "--metrics", "metrics.json",
         "--db", "x.duckdb", "--mocks", "recorded", *option,
     )  # fmt: skip
 
     assert code == 3
+    assert "tools that may run for real: none of those that are served" in said
     assert "2 without a recorded result" in out
     assert "for real" not in out
     assert "--on-miss get_order=closest" in out

@@ -16,6 +16,11 @@ Mode: TypeAlias = Literal["auto", "recorded", "declared", "off"]
 _ALLOW = "or --allow-real-tools lets tools run"
 
 
+def is_served(agent: str) -> bool:
+    """Return whether recorded tools are served to an agent, as it is elsewhere: they cannot run for real."""
+    return agent.startswith(("command:", "http://", "https://"))
+
+
 @dataclass(frozen=True, slots=True)
 class MockChoice:
     """What the user says about tool calls."""
@@ -118,8 +123,8 @@ class MockChoice:
         ]
         return found
 
-    def told(self, cases: Sequence[RunCase]) -> str:
-        """Say what answers tool calls, and which tools may run."""
+    def told(self, cases: Sequence[RunCase], agent: str) -> str:
+        """Say what answers an agent's tool calls, and which tools may run."""
         policy = self.policy(cases)
         if policy is None:
             return "the agent's tools run for real"
@@ -128,7 +133,9 @@ class MockChoice:
         named = {*recorded, *self.renamed}  # another name is a new tool's, or a slip
         may_run = [one if one in named else f"{one} (not recorded)" for one in policy.may_run]
         real = (
-            "every tool without a mock"
+            "none of those that are served"
+            if is_served(agent)
+            else "every tool without a mock"
             if not policy.recorded
             else "every tool without a recorded result"
             if policy.real

@@ -37,7 +37,7 @@ def run(options: ReplayOptions) -> int:
             why = next(iter(drawn.lost.values()))
             raise InputError(f"{options.store}: none of the sessions can be replayed: {why}")
         judges.check_reachable(scorer.metrics)
-        say("replay", f"{_of(drawn)}; {request.tools.told(drawn.cases.cases)}")
+        say("replay", f"{_of(drawn)}; {request.tools.told(drawn.cases.cases, request.agent)}")
         with Store(into) as new, quiet_engine(options.agent):
             found, finished = replay(
                 store,

@@ -39,6 +39,7 @@ from evaltap.experiments.running import (
     listed,
     run_experiment,
 )
+from evaltap.experiments.tool_calls import is_served
 from evaltap.schemas.errors import EvaltapError, InputError
 from evaltap.schemas.text import counted
 
@@ -62,7 +63,7 @@ def _run(options: RunOptions) -> tuple[int, Finished | None]:
             judges.check_reachable(scorer.metrics)
             if request.has_users:
                 request.user.check_reachable(os.environ)
-            told = request.tools.told(request.cases.cases)
+            told = request.tools.told(request.cases.cases, request.agent)
             say("run", told)
             shown = ProgressLines()
             with quiet_engine(options.agent):
@@ -144,7 +145,7 @@ def _print(options: RunOptions, finished: Finished) -> None:
     bad = [one for one in outcome.cases if one.has_problem]
     for case in bad:
         print(_line_of_case(case))
-    served = finished.plan.agent.startswith(("command:", "http://", "https://"))
+    served = is_served(finished.plan.agent)
     for line in lines_of_mocks(outcome.mocks, finished.plan.cases, served=served):
         print(line)
     if ended := outcome.ended_by:
