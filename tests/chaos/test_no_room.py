@@ -61,6 +61,43 @@ def test_a_consumer_on_a_full_disk_says_so_and_goes_on_when_there_is_room(tmp_pa
     assert look(tmp_path, ledger) == []
 
 
+ON_A_READ_ONLY_DISK = """
+mount -t tmpfs none {disk}
+cp {folder}/x.duckdb {folder}/metrics.json {disk}
+mount -o remount,ro {disk}
+cd {folder}
+for command in \
+  "cases {disk}/x.duckdb" "report {disk}/x.duckdb" "estimate {disk}/x.duckdb" "doctor --db {disk}/x.duckdb" \
+  "set export {disk}/x.duckdb --out e.json" "store archive {disk}/x.duckdb --to archive" \
+  "store prune {disk}/x.duckdb --older-than 90d" "consume --log log.db --db {disk}/new.duckdb --until-idle"
+do
+  {python} -c 'import sys; from evaltap.cli.main import main; sys.exit(main())' $command > out 2>&1
+  echo "$? $(grep read-only out)" >> codes
+done
+"""
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(120)
+def test_a_store_on_a_read_only_disk_is_read_and_who_must_write_is_told_why(
+    tmp_path: Path,
+) -> None:
+    if shutil.which("unshare") is None or not may_mount():
+        pytest.skip("needs unshare and a mount of one's own")
+    write_input(tmp_path, 4)
+    victims.start(victims.consume, tmp_path).join()
+    (tmp_path / "disk").mkdir()
+    script = ON_A_READ_ONLY_DISK.format(
+        disk=tmp_path / "disk", folder=tmp_path, python=sys.executable
+    )
+
+    subprocess.run(["unshare", "-rm", "sh", "-c", script], check=True, env=os.environ)
+
+    codes = (tmp_path / "codes").read_text().splitlines()
+    assert {*codes[:6]} == {"0 ", "1 "}, codes  # 1: cases that failed
+    assert all(line.startswith("2 ") and "cannot be written" in line for line in codes[6:]), codes
+
+
 def consume_with_little_room(folder: Path, size: int) -> None:
     """Consume where no file may grow beyond a size; the signal for it is ignored, as Python does."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))

@@ -19,7 +19,8 @@ from evaltap.schemas.files.private import private_file
 _DAMAGE_AT = re.compile(r"entry at byte position (\d+)")
 _DAMAGED = ("Corrupt database file", "Could not read enough bytes", "Corrupted", "corrupt")
 _NO_MEMORY = ("Out of Memory", "failed to pin block", "failed to allocate")
-_NO_SPACE = ("No space left", "Could not write", "Read-only file system", "File too large")
+_READ_ONLY = ("Read-only file system", "attached in read-only mode")
+_NO_SPACE = ("No space left", "Could not write", "File too large")
 
 
 def set_log_aside(path: Path, error: str, *, keep: bool) -> str | None:
@@ -66,6 +67,8 @@ def translated(path: Path) -> Iterator[None]:
 def explained(error: Exception, path: Path) -> StorageError | None:
     """Return the error to show to the user; None if neither disk nor memory is the cause."""
     text = str(error).splitlines()[0] if str(error) else ""
+    if any(sign in text for sign in _READ_ONLY):
+        return StorageError(read_only(path))
     if any(sign in text for sign in _NO_SPACE):
         return StorageError(
             f"{path}: cannot be written ({text}); make room and start again: what was written is kept, and"
@@ -82,6 +85,14 @@ def explained(error: Exception, path: Path) -> StorageError | None:
             " and consume again: all that is still on the log lands and is scored again"
         )
     return None
+
+
+def read_only(path: Path) -> str:
+    """Return the message to the user of a file that would have to be written."""
+    return (
+        f"{path}: cannot be written: the file or its file system is read-only; name one that can be"
+        " written, such as a copy"
+    )
 
 
 def _free_name(log: Path) -> Path:

@@ -16,18 +16,24 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final, TypeVar
+from typing import ClassVar, Final, TypeVar
 
 import duckdb
 import orjson
 
 from evaltap.evaluator.store.contents import Contents, contents_of, refuse_strange
-from evaltap.evaluator.store.damage import translated
+from evaltap.evaluator.store.damage import read_only, translated
 from evaltap.evaluator.store.errors import NoMemoryError, StorageError, StoreError
 from evaltap.evaluator.store.file_type import is_archive, is_database, not_a_store
 from evaltap.evaluator.store.gate import Gate
 from evaltap.evaluator.store.held import hold, let_go, not_held_here
-from evaltap.evaluator.store.opening import make_log_private, open_file, open_when_free, use
+from evaltap.evaluator.store.opening import (
+    is_read_only,
+    make_log_private,
+    open_file,
+    open_when_free,
+    use,
+)
 from evaltap.evaluator.store.place import Folder, Place, place_of
 from evaltap.evaluator.store.queries import Parameters, Rows, StoreWriter
 from evaltap.evaluator.store.results_folder import (
@@ -129,8 +135,11 @@ class Store(StoreWriter):
     """An open database for one thread; `stream` reads through a separate cursor.
 
     Raises StoreError if the file cannot be opened: it is held by another process, not a DuckDB file, not
-    evaltap's, or written by a newer evaltap.
+    evaltap's, written by a newer evaltap, or may not be written.
     """
+
+    _may_only_read: ClassVar = False
+    """Whether a file that may not be written is opened for reading, instead of refused."""
 
     def __init__(self, path: str | Path, *, create: bool = True) -> None:
         super().__init__(Path(path))
@@ -154,6 +163,9 @@ class Store(StoreWriter):
             if in_file and self.path.stat().st_size and not is_database(self.path):
                 # DuckDB itself would open a JSON or CSV file as a database of views.
                 raise StoreError(not_a_store(self.path))
+            self.only_reads = is_read_only(self.path)
+            if self.only_reads and not self._may_only_read:
+                raise StoreError(read_only(self.path))
             self._connection = open_file(self.path)
             self._held = hold(self.path)
         self._last_now: datetime | None = None
@@ -466,6 +478,8 @@ class ReadingStore(Store):
     DuckDB would take whatever memory the machine has; it moves data to files only at a limit.  A statement
     that does not fit is run again on one thread, which needs less; if it still does not fit, without a limit.
     """
+
+    _may_only_read = True
 
     def __init__(self, path: Path) -> None:
         self._limits: Iterator[str] = iter(())

@@ -1,6 +1,7 @@
 """Open the DuckDB file for one process at a time, repair a damaged log, and explain other problems."""
 
 import logging
+import os
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -31,8 +32,10 @@ def _attached(path: Path, reading: Sequence[Place]) -> duckdb.DuckDBPyConnection
         "autoinstall_known_extensions": "false",
         "late_materialization_max_rows": MOST_LATE_ROWS,
     }
-    in_memory = str(path) == ":memory:"
-    if not in_memory:
+    in_memory, only_read = str(path) == ":memory:", is_read_only(path)
+    if only_read:
+        settings["temp_directory"] = ""  # nothing can be written next to the file
+    elif not in_memory:
         # Data that does not fit into memory is spilled next to the file, not to the working directory.
         settings["temp_directory"] = f"{path}.tmp"
     new = not in_memory and not path.exists()
@@ -41,7 +44,8 @@ def _attached(path: Path, reading: Sequence[Place]) -> duckdb.DuckDBPyConnection
         # The times in the tables are UTC; in another zone, `started_at > now()` would be hours off.
         connection.execute("SET GLOBAL TimeZone = 'UTC'")
         file = str(path).replace("'", "''")
-        connection.execute(f"ATTACH '{file}' AS {NAME} (ROW_GROUP_SIZE {ROWS_PER_GROUP})")
+        how = "READ_ONLY" if only_read else f"ROW_GROUP_SIZE {ROWS_PER_GROUP}"
+        connection.execute(f"ATTACH '{file}' AS {NAME} ({how})")
         if new:
             path.chmod(0o600)  # it holds nothing yet
         if not in_memory:
@@ -51,6 +55,12 @@ def _attached(path: Path, reading: Sequence[Place]) -> duckdb.DuckDBPyConnection
         connection.close()
         raise
     return connection
+
+
+def is_read_only(path: Path) -> bool:
+    """Return whether a file exists that this process may not write, as on a read-only file system."""
+    in_file = path != Path(":memory:") and path.is_file()
+    return in_file and not os.access(path, os.W_OK)
 
 
 def make_log_private(path: Path) -> None:
@@ -96,7 +106,8 @@ def open_when_free(path: Path, reading: Sequence[Place] = ()) -> duckdb.DuckDBPy
 def open_file(path: Path, reading: Sequence[Place] = ()) -> duckdb.DuckDBPyConnection:
     """Open or create a file whose SQL may use files of the places `reading` and no others.
 
-    Raises StoreError if it cannot be used, StoreHeldError if another process holds it.
+    A file that may not be written is opened for reading.  Raises StoreError if it cannot be used,
+    StoreHeldError if another process holds it.
     """
     in_file = path != Path(":memory:")
     if in_file and path.is_dir():
@@ -111,7 +122,7 @@ def open_file(path: Path, reading: Sequence[Place] = ()) -> duckdb.DuckDBPyConne
             text, trouble = str(error), explained(error, path)
         except OSError as error:
             text, trouble = str(error), None
-        notice = set_log_aside(path, text, keep=keep)
+        notice = None if is_read_only(path) else set_log_aside(path, text, keep=keep)
         if notice is None:
             break
         _LOG.warning("%s", notice)

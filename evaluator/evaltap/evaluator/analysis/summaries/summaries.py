@@ -345,8 +345,9 @@ class Summaries:
 
 
 def catch_up(reader: StoreReader) -> None:
-    """Update the summaries of a file that no other process has open, like `Summaries.catch_up`."""
-    if isinstance(reader, Store):
+    """Update the summaries of a file that may be written and no other process has open, like
+    `Summaries.catch_up`."""
+    if isinstance(reader, Store) and not reader.only_reads:
         Summaries(reader).catch_up()
 
 
