@@ -194,7 +194,6 @@ def test_parallel_calls_of_one_tool_keep_their_ids_and_results(tap: Tap[Driver])
         OpenAIAgents: "the SDK refuses an id that it has seen",
         OpenAIRunHooks: "the SDK refuses an id that it has seen",
     },
-    differ={kind: [ALL] for kind in (Adk, LangChain, PydanticAI, Strands)},
 )
 def test_calls_of_one_id_that_follow_each_other_are_two(tap: Tap[Driver]) -> None:
     agent = tap.agent(
@@ -422,7 +421,6 @@ def test_an_agent_as_tool_is_part_of_the_turn(tap: Tap[Driver]) -> None:
         ClaudeAgent: "the ids of Claude's calls are unique",
         OpenAIRunHooks: "the hooks are not passed on to an agent used as a tool",
     },
-    differ={kind: [ALL] for kind in (Adk, LangChain, OpenAIAgents, PydanticAI, Strands)},
 )
 def test_a_call_of_a_sub_agent_with_the_id_of_its_parents_call_is_its_own(tap: Tap[Driver]) -> None:
     delegation = tap.driver.delegation("call_0", "researcher", "find A")

@@ -1,6 +1,7 @@
 """Traces of other shapes: log records, open roots, circles, other prefixes."""
 
 import json
+from typing import Any
 
 from evaltap.recorder.telemetry.spans import Span
 from support.builders.span_builders import TRACE, TraceBuilder, cases_of, intermediate, tools, words
@@ -187,3 +188,33 @@ def test_ten_thousand_spans_are_read_in_a_moment() -> None:
         trace.span("execute_tool f", root, executed("f", **{"gen_ai.tool.call.id": f"c{number}"}))
 
     assert len(trace.turn()["tools"]) == 5_000
+
+
+def called(name: str, call_id: str, **arguments: str) -> dict[str, Any]:
+    given = {"gen_ai.tool.call.id": call_id, "gen_ai.tool.call.arguments": json.dumps(arguments)}
+    return executed(name, **given)
+
+
+def test_calls_of_sub_agents_that_share_an_id_are_two() -> None:
+    trace = TraceBuilder()
+    root = trace.span("invoke_agent a", None, AGENT)
+    for number, order in enumerate(("A", "B")):
+        asked = trace.span("execute_tool ask", root, called("ask", f"ask:{number}", q=order))
+        inner = trace.span("invoke_agent b", asked, AGENT)
+        trace.span("execute_tool look", inner, called("look", "look:0", id=order))
+
+    turn = trace.turn()
+
+    looks = [(one["id"], one["arguments"], one["parentId"]) for one in turn["tools"][1::2]]
+    assert looks == [("look:0", {"id": "A"}, "ask:0"), ("look:0#2", {"id": "B"}, "ask:1")]
+
+
+def test_a_span_of_the_same_call_that_follows_it_at_once_is_a_retry() -> None:
+    trace = TraceBuilder()
+    root = trace.span("invoke_agent a", None, AGENT)
+    for order in ("A", "A", "B"):
+        trace.span("execute_tool look", root, called("look", "call_0", id=order))
+
+    turn = trace.turn()
+
+    assert [one["arguments"] for one in turn["tools"]] == [{"id": "A"}, {"id": "B"}]

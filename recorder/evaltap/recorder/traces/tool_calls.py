@@ -1,13 +1,16 @@
 """The tool calls of one run: the union of the calls models requested and the tool spans.
 
-A call is identified by its id. A span without one is matched by name and arguments, in order, with
-the calls that models requested. Calls are in the order in which the models made them, which for
-parallel calls is not the order in which their spans end.
+A call is identified by its id, its level (the tool call that encloses it) and, since some servers
+number the calls of each response from 0, by how many calls of this id had returned before. A span
+without an id is matched by name and arguments, in order, with the calls that models requested. Calls
+are in the order in which the models made them, which for parallel calls is not the order in which
+their spans end.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice, takewhile
 
 from evaltap.recorder.conventions.messages import since_user
 from evaltap.recorder.conventions.reading import failure_of_answer
@@ -15,7 +18,7 @@ from evaltap.recorder.observation import RunEvent, ToolCalled, ToolReturned
 from evaltap.recorder.telemetry.spans import canonical_json
 from evaltap.recorder.traces.node import Node
 from evaltap.schemas.chat.evidence import Evidence
-from evaltap.schemas.chat.messages import Answer, Call, Message
+from evaltap.schemas.chat.messages import Answer, Call, Message, Part
 
 
 @dataclass(slots=True, eq=False)
@@ -57,9 +60,14 @@ class ToolCalls:
         self.has_unknown_answers = False
         """Whether a model received the result of a call that appears nowhere else."""
         self._requested: dict[str | None, list[_Slot]] = {}
+        self._named: defaultdict[str, list[_Slot]] = defaultdict(list)
+        """By id: those that have it, and those that had it before another was found."""
         self._tools = sorted(
             (node for node in nodes if node.kind == "tool"), key=lambda node: node.span.start_ns
         )
+        self._tools_of: defaultdict[str | None, list[Node]] = defaultdict(list)
+        for node in self._tools:
+            self._tools_of[node.reading.call_id].append(node)
         self._output_tools = frozenset[str]().union(
             *(node.reading.output_tools or () for node in nodes)
         )
@@ -74,8 +82,11 @@ class ToolCalls:
     def observe(self, run_id: str) -> Iterator[RunEvent]:
         """Yield a ToolCalled for each call, and a ToolReturned for each that returned."""
         slots = self._slots
+        same_id = Counter[str]()
         for index, slot in enumerate(slots):
-            slot.key = slot.call_id or _generated_id(slot, index)
+            call_id = slot.call_id or _generated_id(slot, index)
+            same_id[call_id] += 1
+            slot.key = f"{call_id}#{same_id[call_id]}" if same_id[call_id] > 1 else call_id
         keys = {slot.tool: slot.key for slot in slots if slot.tool is not None}
         for slot in slots:
             yield _called(run_id, slot, keys.get(slot.owner) if slot.owner is not None else None)
@@ -92,15 +103,31 @@ class ToolCalls:
         return sorted(slots, key=lambda slot: slot.time_ns)
 
     def _collect_requested(self) -> None:
-        known: set[str] = set()
+        known: set[tuple[Node | None, str, int]] = set()
         for node in self._models:
-            for message in node.reading.output or ():
-                for call in message.calls:
-                    if call.call_id is None or call.call_id not in known:
-                        slot = self._slot(call, node, node.span.end_ns)
-                        self._slots.append(slot)
-                        self._requested.setdefault(slot.name, []).append(slot)
-                        known.add(call.call_id or "")
+            output = node.reading.output or ()
+            repeats = any(message.answers for message in output)
+            before = () if repeats else since_user(node.reading.input or ())
+            asked = sum(len(message.parts) for message in before)
+            for part, number in islice(_numbered([*before, *output]), asked, None):
+                if not isinstance(part, Call):
+                    continue
+                if part.call_id is not None:
+                    number = max(number, self._returned_before(node, part.call_id))
+                    if (self._owner[node], part.call_id, number) in known:
+                        continue
+                    known.add((self._owner[node], part.call_id, number))
+                slot = self._slot(part, node, node.span.end_ns)
+                self._slots.append(slot)
+                self._name(slot, part.call_id)
+                self._requested.setdefault(slot.name, []).append(slot)
+
+    def _returned_before(self, model: Node, call_id: str) -> int:
+        """Return how many calls of this id had returned when a model call of their level began."""
+        return sum(
+            self._owner[tool] is self._owner[model] and tool.span.end_ns <= model.span.start_ns
+            for tool in self._tools_of[call_id]
+        )
 
     def _slot(self, call: Call, node: Node, time_ns: int) -> _Slot:
         return _Slot(
@@ -113,24 +140,63 @@ class ToolCalls:
             batch=node,
         )
 
+    def _name(self, slot: _Slot, call_id: str | None) -> None:
+        if call_id is not None:
+            slot.call_id = call_id
+            self._named[call_id].append(slot)
+
+    def _same_id(self, call_id: str | None) -> list[_Slot]:
+        """Return the calls with an id, each once, in the order in which they were found."""
+        named = dict.fromkeys(self._named[call_id]) if call_id is not None else ()
+        return [slot for slot in named if slot.call_id == call_id]
+
     def _collect_spans(self) -> None:
         unmatched: list[Node] = []
-        by_id = {slot.call_id: slot for slot in self._slots if slot.call_id is not None}
         for node in self._tools:
-            call_id = node.reading.call_id
-            slot = by_id.get(call_id) if call_id is not None else None
+            slot = self._with_id(node) if node.reading.call_id is not None else None
             if slot is None:
                 unmatched.append(node)
             else:
                 _attach(slot, node)
         for node in unmatched:
-            slot = self._match(node)
+            known = self._with_id(node) if node.reading.call_id is not None else None
+            slot = known or self._match(node)
             if slot is None:
                 slot = _Slot(self._owner[node], node.span.start_ns, _agent(node))
                 slot.name = node.reading.tool_name
                 self._slots.append(slot)
-            slot.call_id = node.reading.call_id or slot.call_id
+            self._name(slot, node.reading.call_id)
             _attach(slot, node)
+
+    def _with_id(self, node: Node) -> _Slot | None:
+        """Return the call with the id of this span that the span is of."""
+        same = self._same_id(node.reading.call_id)
+        # Two instrumentations write a span each, one within the other; an agent makes calls of its own.
+        above = set(takewhile(lambda one: one.kind not in ("agent", "run"), node.ancestors()))
+        if around := next((slot for slot in same if slot.tool in above), None):
+            return around
+        own = [slot for slot in same if slot.owner is self._owner[node]]
+        if asked := [slot for slot in own if slot.batch is not None]:
+            earlier = [slot for slot in asked if _starts_before(slot.batch, node)]
+            return earlier[-1] if earlier else asked[0]
+        if own:
+            return own[-1] if self._is_retry(own[-1], node) else None
+        return next((slot for slot in same if slot.tool is None), None)
+
+    def _is_retry(self, slot: _Slot, node: Node) -> bool:
+        """Return whether a span repeats a call: same arguments, and no model was called between."""
+        first, again = slot.tool, node
+        if first is None:
+            return True
+        one, other = first.reading.arguments, again.reading.arguments
+        if one is not None and other is not None and not _same_arguments(one, other):
+            return False
+        return not any(
+            self._owner[model] is slot.owner
+            and first.span.end_ns <= model.span.start_ns
+            and model.span.end_ns <= again.span.start_ns
+            for model in self._models
+        )
 
     def _match(self, node: Node) -> _Slot | None:
         """Return the earliest call that this span can be: same arguments, or the only candidate."""
@@ -151,45 +217,70 @@ class ToolCalls:
 
     def _collect_history(self) -> None:
         """Add calls that appear only in the input of a later model call or in the run's messages."""
-        known = {slot.call_id: slot for slot in self._slots if slot.call_id is not None}
         for node in (*self._models, *self._run_nodes):
             is_model = node.kind == "model"
             messages = node.reading.input if is_model else node.reading.output
             time_ns = node.span.start_ns if is_model else node.span.end_ns
-            self._add_from_history(since_user(messages or ()), node, time_ns, known)
+            self._add_from_history(since_user(messages or ()), node, time_ns)
 
-    def _add_from_history(
-        self, messages: Sequence[Message], node: Node, time_ns: int, known: dict[str, _Slot]
-    ) -> None:
+    def _add_from_history(self, messages: Sequence[Message], node: Node, time_ns: int) -> None:
         taken: set[int] = set()
-        for call in (call for message in messages for call in message.calls):
-            slot = known.get(call.call_id or "") or next(
-                (s for s in self._slots if id(s) not in taken and _is_call(s, call)), None
-            )
+        known: dict[str, list[_Slot]] = {}
+        for call, number in _numbered(messages):
+            if not isinstance(call, Call):
+                continue
+            slot = None
+            if call.call_id is not None:
+                if call.call_id not in known:
+                    known[call.call_id] = self._of_level(call.call_id, self._owner[node])
+                slot = next(islice(known[call.call_id], number, None), None)
+            if slot is None:
+                others = (
+                    one
+                    for one in self._slots
+                    if id(one) not in taken
+                    and (call.call_id is None or one.call_id != call.call_id)
+                )
+                slot = next((one for one in others if _is_call(one, call)), None)
             if slot is None:
                 slot = self._slot(call, node, time_ns)
                 slot.batch = None
                 self._slots.append(slot)
+                self._name(slot, call.call_id)
+                if call.call_id is not None:
+                    known[call.call_id].append(slot)
             elif slot.requested is None:
                 slot.requested = call.arguments
             if slot.call_id is None:
-                slot.call_id = call.call_id
-            if call.call_id is not None:
-                known.setdefault(call.call_id, slot)
+                self._name(slot, call.call_id)
             taken.add(id(slot))
+
+    def _of_level(self, call_id: str, owner: Node | None) -> list[_Slot]:
+        """Return the calls with an id that a level's messages may show, in order."""
+        same = self._same_id(call_id)
+        return sorted((slot for slot in same if slot.owner is owner), key=_began) or same
 
     def _collect_answers(self) -> None:
         nameless: dict[Node | None, list[Answer]] = {}
         by_id: dict[str, Answer] = {}
+        in_level: dict[tuple[Node | None, str, int], Answer] = {}
         for node in (*self._models, *self._run_nodes):
             found = _answers(node)
-            for answer in found:
+            for answer, number in found:
                 if answer.call_id is not None:
                     by_id.setdefault(answer.call_id, answer)
-            if unnamed := [answer for answer in found if answer.call_id is None]:
+                    in_level.setdefault((self._owner[node], answer.call_id, number), answer)
+            if unnamed := [answer for answer, _ in found if answer.call_id is None]:
                 nameless[self._owner[node]] = unnamed
-        for slot in self._slots:
-            slot.answer = by_id.get(slot.call_id or "")
+        same_id = Counter(slot.call_id for slot in self._slots)
+        numbers = Counter[tuple[Node | None, str]]()
+        for slot in sorted(self._slots, key=_began):
+            if slot.call_id is not None and same_id[slot.call_id] > 1:
+                number = numbers[slot.owner, slot.call_id]
+                numbers[slot.owner, slot.call_id] += 1
+                slot.answer = in_level.get((slot.owner, slot.call_id, number))
+            else:
+                slot.answer = by_id.get(slot.call_id or "")
             if slot.answer is None and slot.call_id is None:
                 slot.answer = _taken(nameless.get(slot.owner, []), slot.name)
         known = {slot.call_id for slot in self._slots}
@@ -219,13 +310,36 @@ class ToolCalls:
         _spread([slot for slot in slots if slot.batch is None])
 
 
-def _answers(node: Node) -> list[Answer]:
-    """Return the results of calls that a model received, or that a run's messages have."""
+def _numbered(messages: Iterable[Message]) -> Iterator[tuple[Part, int]]:
+    """Yield the parts of messages, each call and result with the number of calls of its id before it."""
+    numbers, answered = Counter[str](), set[str]()
+    for part in (part for message in messages for part in message.parts):
+        call_id = (part.call_id if isinstance(part, Call | Answer) else None) or ""
+        if isinstance(part, Answer):
+            answered.add(call_id)
+        elif call_id in answered:
+            answered.remove(call_id)
+            numbers[call_id] += 1
+        yield part, numbers[call_id]
+
+
+def _answers(node: Node) -> list[tuple[Answer, int]]:
+    """Return the results of calls that a model received, or that a run's messages have, numbered."""
     output = node.reading.output or ()
     if node.kind != "model":
-        return [answer for one in since_user(output) for answer in one.answers]
-    # A provider that runs tools itself writes their results into its answer.
-    return [a for one in (*since_user(node.reading.input or ()), *output) for a in one.answers]
+        messages = [*since_user(output)]
+    else:
+        # A provider that runs tools itself writes their results into its answer.
+        messages = [*since_user(node.reading.input or ()), *output]
+    return [(part, number) for part, number in _numbered(messages) if isinstance(part, Answer)]
+
+
+def _began(slot: _Slot) -> int:
+    return slot.tool.span.start_ns if slot.tool is not None else slot.time_ns
+
+
+def _starts_before(batch: Node | None, node: Node) -> bool:
+    return batch is not None and batch.span.start_ns <= node.span.start_ns
 
 
 def _taken(queue: list[Answer], name: str | None) -> Answer | None:
@@ -250,7 +364,7 @@ def _attach(slot: _Slot, node: Node) -> None:
         slot.tool = node
         slot.name = slot.name or node.reading.tool_name
         return
-    # The same call id again: the first call counts, with the last result.
+    # The same call again: the first one counts, with the last result.
     first, last = slot.tool.reading, node.reading
     if last.result is not None:
         first.result = last.result
