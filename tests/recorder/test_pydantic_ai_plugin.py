@@ -61,9 +61,7 @@ def test_a_call_with_wrong_arguments_is_a_failed_call(tap: Tap[PydanticAI]) -> N
 
 
 def test_a_call_of_an_unknown_tool_is_a_failed_call(alone: Tap[PydanticAI]) -> None:
-    agent = alone.agent(
-        says("", call("sell", "c1", sku="X9")), says("I cannot."), tools=[in_stock]
-    )
+    agent = alone.agent(says("", call("sell", "c1", sku="X9")), says("I cannot."), tools=[in_stock])
 
     alone.ask(agent, "Sell it")
 
