@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from evaltap.cli.main import main
 from evaltap.evaluator.analysis.summaries.summaries import Summaries
 from evaltap.evaluator.page.request import PageRequest
 from evaltap.evaluator.page.security.access import Person
@@ -12,6 +13,7 @@ from evaltap.evaluator.page.views import compare, runs
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.evaluator.store.readers import Readers
+from support.builders.cases import RESPONSE, make_case, make_turn
 from support.servers.page_server import served
 from support.worlds.page_store import GENEROUS, NOON, compared_store, support_store
 from support.worlds.shop import Asked, landed
@@ -49,6 +51,22 @@ def test_a_run_has_its_metrics_and_its_worst_cases(reader: StoreReader) -> None:
     assert len(failing) == 6
     assert failing[GENEROUS].startswith(f"/case?set=branch&id={GENEROUS}&app=shop&run={run_id}")
     assert runs.view_one(reader, asked(id="none")).status == 404
+
+
+def test_a_comparison_without_most_cases_of_a_says_that_it_decides_nothing(tmp_path: Path) -> None:
+    metrics = tmp_path / "m.json"
+    metrics.write_text(json.dumps([RESPONSE]))
+    for cases in (10, 3):
+        lines = [make_case(f"c-{number}", conversation=[make_turn()]) for number in range(cases)]
+        (tmp_path / "c.jsonl").write_text("\n".join(map(json.dumps, lines)))
+        main(["score", str(tmp_path / "c.jsonl"), "--metrics", str(metrics),
+              "--db", str(tmp_path / "x.duckdb")])  # fmt: skip
+
+    with Store(tmp_path / "x.duckdb") as store, Readers(store).reading() as reader:
+        page = compare.read(reader, asked())
+
+    assert page.headline.startswith("inconclusive")
+    assert page.notes[0].startswith("7 of 10 cases of base are not in head")
 
 
 def test_a_comparison_tells_what_broke_and_what_was_fixed(reader: StoreReader) -> None:

@@ -179,8 +179,13 @@ def _of_versions(
         headline=wording.headline(found),
         metrics=metric_lines(found, failing),
         paired=len(found.leading.cases),
-        notes=found.notes,
+        notes=_notes(found),
     )
+
+
+def _notes(found: Comparison) -> tuple[str, ...]:
+    """Return the notes on a comparison, and before them why it decides nothing."""
+    return (*(found.reasons if found.verdict == "inconclusive" else ()), *found.notes)
 
 
 def _of_runs(reader: StoreReader, lines: Sequence[RunLine], request: PageRequest) -> ComparePage:
@@ -270,7 +275,7 @@ def _compared(
         usage=tuple((one.name, wording.usage(one)) for one in found.usage),
         paired=metric.base.cases,
         left_out=tuple((title, tuple(names)) for title, names in wording.listed(found)),
-        notes=found.notes,
+        notes=_notes(found),
         show=address.show,
         tabs=tuple(Tab(name, len(many), address.to(show=name)) for name, many in by_tab.items()),
         rows=tuple(_case_lines(shown, told, groups, address, opened)),
