@@ -367,7 +367,7 @@ def test_two_versions_in_one_store_are_compared_case_by_case(evaltap: Evaltap) -
     code, found, _ = run(evaltap, "agents:wrong", "--runs", "5", "--version", "2")
     compared = evaltap("compare", "x.duckdb@version=1", "x.duckdb@version=2")
     traffic = evaltap("compare", "x.duckdb@version=1", "x.duckdb@environment=experiment")
-    with Store("x.duckdb") as store, Readers(store).reading() as reader:
+    with Store("x.duckdb") as store, Readers(store).reading(seconds=60) as reader:
         page = shown(
             reader,
             PageRequest(
