@@ -62,7 +62,7 @@ def test_a_comparison_without_most_cases_of_a_says_that_it_decides_nothing(tmp_p
         main(["score", str(tmp_path / "c.jsonl"), "--metrics", str(metrics),
               "--db", str(tmp_path / "x.duckdb")])  # fmt: skip
 
-    with Store(tmp_path / "x.duckdb") as store, Readers(store).reading() as reader:
+    with Store(tmp_path / "x.duckdb") as store, Readers(store).reading(seconds=60) as reader:
         page = compare.read(reader, asked())
 
     assert page.headline.startswith("inconclusive")
