@@ -11,6 +11,7 @@ import os
 import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -129,11 +130,9 @@ class FileScorer:
             yield batch
 
     def _result(self, part: "Future[ScoredBatch]") -> ScoredBatch:
-        from concurrent.futures.process import BrokenProcessPool  # only with workers
-
         try:
             return part.result()
-        except BrokenProcessPool:
+        except BrokenExecutor:
             raise WorkerDiedError(
                 "a worker process was killed, perhaps because memory ran out, so not every case was"
                 " scored; free some, or use --workers 1"
