@@ -123,20 +123,17 @@ class FileScorer:
                 yield from self._score(part)
             return
         while self._under_way:
-            batch = self._result(self._under_way.popleft())
-            self._submit(self._pool, 1)
+            try:
+                batch = self._under_way.popleft().result()
+                self._submit(self._pool, 1)
+            except BrokenExecutor:
+                raise WorkerDiedError(
+                    "a worker process was killed, perhaps because memory ran out, so not every case was"
+                    " scored; free some, or use --workers 1"
+                ) from None
             for message in batch.warnings:
                 warn_once(message)
             yield batch
-
-    def _result(self, part: "Future[ScoredBatch]") -> ScoredBatch:
-        try:
-            return part.result()
-        except BrokenExecutor:
-            raise WorkerDiedError(
-                "a worker process was killed, perhaps because memory ran out, so not every case was"
-                " scored; free some, or use --workers 1"
-            ) from None
 
     def _submit(self, pool: "ProcessPoolExecutor", count: int) -> None:
         for part in islice(self._parts, count):
