@@ -257,7 +257,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(arguments: Sequence[str]) -> int:
     command = named(arguments)
     for argument in arguments:
-        if not argument.isascii() and _undecodable(argument) and not os.path.exists(argument):
+        if _undecodable(argument) and not os.path.exists(argument):
             say(command, f"{argument!r} is not UTF-8; give text and file names in UTF-8")
             return 2
     if command not in _NO_WARNINGS:

@@ -89,7 +89,7 @@ class ObservedRun:
         """Whether the preceding conversation was recorded."""
         self._open: dict[str, int] = {}
         self._same_id: dict[str, Iterator[int]] = {}
-        """By id, the numbers of the calls that have it."""
+        """By id, the numbers of the calls that have it: counters, as threads of a framework share a run."""
         self._durations: dict[str, float] = {}
         self._has_user_message = self._responded = self._ended = False
         trace_id, root_span_id = _current_span()
