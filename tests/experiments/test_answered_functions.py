@@ -4,9 +4,14 @@ import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from typing import Any
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from enum import Enum
+from typing import Any, NamedTuple
 
 import pytest
+from pydantic import BaseModel
 
 from evaltap.experiments.mocks.policy import MockPolicy
 from evaltap.experiments.mocks.recorded import recording_of
@@ -139,3 +144,128 @@ def test_calls_that_a_recorded_call_made_are_not_missed_when_it_is_answered() ->
 
     assert (again, EFFECTS) == (said, [])
     assert tape.turns[-1].is_recorded
+
+
+class Status(Enum):
+    SHIPPED = "shipped"
+
+
+@dataclass(frozen=True)
+class Order:
+    id: str
+    status: Status
+    price: Decimal
+    parts: tuple[str, ...] = ()
+
+
+class Customer(BaseModel):
+    name: str
+    since: date
+    orders: list[Order]
+
+
+class Place(NamedTuple):
+    x: float
+    y: float
+
+
+class Shop:
+    """No data class: only its name is recorded."""
+
+
+ORDER = Order("A-1", Status.SHIPPED, Decimal("19.90"), ("box", "lid"))
+
+
+@tool
+def find_order() -> Order:
+    return ORDER
+
+
+@tool
+def find_customer() -> Customer | None:
+    return Customer(name="Ann", since=date(2024, 2, 29), orders=[ORDER])
+
+
+@tool
+def find_prices() -> dict[str, Decimal]:
+    return {"A-1": Decimal("19.90"), "A-2": Decimal("1E+3")}
+
+
+@tool
+def find_places() -> list[Place]:
+    return [Place(1.5, -2)]
+
+
+@tool
+def find_count() -> int:
+    return 2**70
+
+
+@tool
+def find_limit() -> float:
+    return float("inf")
+
+
+@pytest.mark.parametrize(
+    "find",
+    [find_order, find_customer, find_prices, find_places, find_count, find_limit],
+)
+def test_a_recorded_result_has_the_type_that_the_function_declares(find: Any) -> None:
+    answered, real = again(find)
+    assert (type(answered), answered) == (type(real), real)
+
+
+@tool
+def says_text() -> int:
+    return "12"  # type: ignore[return-value]
+
+
+@tool
+def says_less() -> Order:
+    return {"id": "A-1"}  # type: ignore[return-value]
+
+
+@tool
+def says_whole() -> dict[str, float]:
+    return {"a": 1, "b": 1.0}
+
+
+@tool
+def says_nothing():  # type: ignore[no-untyped-def]
+    return {"id": "A-1"}
+
+
+@tool
+def says_what_nobody_knows() -> "Unknown":  # type: ignore[name-defined]  # noqa: F821
+    return {"id": "A-1"}
+
+
+@tool
+def says_shop() -> Shop:
+    return {"id": "A-1"}  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    "says",
+    [says_text, says_less, says_whole, says_nothing, says_what_nobody_knows, says_shop],
+)
+def test_a_result_that_is_not_what_the_function_declares_comes_as_it_was_recorded(
+    says: Any,
+) -> None:
+    answered, real = again(says)
+    assert repr(answered) == repr(real)
+
+
+def again(find: Any) -> tuple[Any, Any]:
+    """What a replay gives for a call, and what the function gave."""
+    sink = MemorySink()
+    with Recorder(sink=sink) as recorder, recorder.turn(user="Find it"):
+        real = find()
+    tape = Tape(recording_of(sink.cases[0]), MockPolicy())
+    tape.begin()
+    answers = TOOL_ANSWERS.set(tape)
+    answered = find()
+    TOOL_ANSWERS.reset(answers)
+    tape.end()
+    assert tape.turns[-1].is_recorded
+    return answered, real

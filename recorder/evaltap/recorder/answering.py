@@ -39,9 +39,17 @@ class ToolAnswers(Protocol):
     missed: list[ToolMiss]
     """The misses so far: a framework may have swallowed the exception."""
 
-    def answer(self, name: str, arguments: object, *, agent: str = "") -> Any | Literal[_Run.RUN]:
+    def answer(
+        self,
+        name: str,
+        arguments: object,
+        *,
+        agent: str = "",
+        function: Callable[..., Any] | None = None,
+    ) -> Any | Literal[_Run.RUN]:
         """Return the result of a call, or `RUN`; `agent` is the name of the one that calls, if known.
 
+        `function` is the tool: its caller gets the result in the type that it declares to return.
         Raises RecordedError for a call that failed, and ToolMiss for one without an answer.
         """
         ...
@@ -81,7 +89,14 @@ class Strays:
         finally:
             self._refuse.remove(refuse)
 
-    def answer(self, name: str, arguments: object, *, agent: str = "") -> Literal[_Run.RUN]:
+    def answer(
+        self,
+        name: str,
+        arguments: object,
+        *,
+        agent: str = "",
+        function: Callable[..., Any] | None = None,
+    ) -> Literal[_Run.RUN]:
         """Return `RUN`, or raise ToolMiss."""
         if self._may_run(name):
             return RUN

@@ -379,6 +379,7 @@ class _Described:
             self._signature = inspect.signature(function)
         while isinstance(function, functools.partial):
             function = function.func
+        self.function = function
         self.name = str(getattr(function, "__name__", type(function).__name__))
 
     def arguments(self, args: tuple[Any, ...], kwargs: JsonObject) -> JsonObject:
@@ -421,7 +422,8 @@ class _RecordedCall:
         answers = tool_answers() if self._turn is None else self._turn.tool_answers
         if answers is None:
             return RUN
-        return answers.answer(self._name, self._described.arguments(self._args, self._kwargs))
+        arguments = self._described.arguments(self._args, self._kwargs)
+        return answers.answer(self._name, arguments, function=self._described.function)
 
     def record_result(self, result: object) -> object:
         """Record the result and return it; a generator's items are not seen."""

@@ -26,7 +26,7 @@ class Recording:
             self._left.setdefault(_key(call["name"], call["args"]), []).append(call)
 
     def answer(
-        self, name: str, arguments: object, *, agent: str = ""
+        self, name: str, arguments: object, *, agent: str = "", function: object = None
     ) -> Any:  # whatever was recorded
         """Return the result of a call, or `RUN`."""
         self.asked.append(name)

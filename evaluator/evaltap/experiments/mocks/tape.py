@@ -1,7 +1,6 @@
 """Answers the tool calls of one unit, turn by turn, and knows afterwards what was asked."""
 
 import asyncio
-import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,21 +12,17 @@ from typing import Any, Final
 import orjson
 
 from evaltap.experiments.mocks.declared import DeclaredMock
+from evaltap.experiments.mocks.declared_type import in_declared_type
+from evaltap.experiments.mocks.equality import equal, near, same
 from evaltap.experiments.mocks.invent import Inventor
 from evaltap.experiments.mocks.policy import MockPolicy
 from evaltap.experiments.mocks.recorded import RecordedCall, Recording, arguments_of, failure_of
 from evaltap.recorder.answering import RUN, ToolMiss
 from evaltap.schemas.data import Json
 from evaltap.schemas.errors import EvaltapError
-from evaltap.schemas.files.canonical import format_number
 
 _COMPARED: Final = 1_000
 """Characters."""
-_ROUNDING: Final = 1e-12
-"""The part by which equal numbers may differ that were computed in another way."""
-_NO_FRACTIONS: Final = 2**53
-"""From here on doubles are whole numbers, and not all of them."""
-_NUMBERS: Final = (int, float)
 _NO_TREE: Final[Mapping[str, Json]] = {}
 
 
@@ -149,12 +144,20 @@ class Tape:
         """Whether the run is to end, because its last turn made other calls than the recorded one."""
         return self._policy.stop_off_script and not self.turns[-1].is_recorded
 
-    def answer(self, name: str, arguments: object, *, agent: str = "") -> Any:  # JSON, or RUN
+    def answer(
+        self,
+        name: str,
+        arguments: object,
+        *,
+        agent: str = "",
+        function: Callable[..., Any] | None = None,
+    ) -> Any:  # what the function would return, or RUN
         """Return the recorded result of a call, or RUN; raise RecordedError or ToolMiss."""
         found, seconds = self._found(name, arguments_of(arguments), agent)
         if seconds:
             time.sleep(seconds)
-        return self._given(found)
+        given = self._given(found)
+        return RUN if given is RUN else in_declared_type(given, function)
 
     async def answer_later(self, name: str, arguments: object, *, agent: str = "") -> Any:
         """Do the same without holding up the event loop."""
@@ -291,11 +294,11 @@ class Tape:
         """Return the first call with equal arguments; if there is none, the first with near numbers."""
         policy, asked = self._policy, self._redacted(arguments)
         ignored = policy.ignore.get(tool) or policy.ignore.get(policy.renamed.get(tool, tool))
-        for alike in (_equal, _near):
+        for alike in (equal, near):
             for call in calls:
                 if id(call) not in self._kept:
                     self._kept[id(call)] = self._redacted(call.arguments)
-                if _same(asked, self._kept[id(call)], ignored or _NO_TREE, alike):
+                if same(asked, self._kept[id(call)], ignored or _NO_TREE, alike):
                     return call
         return None
 
@@ -335,45 +338,6 @@ class Tape:
         recorded = self._policy.renamed.get(name, name)
         left = [one for one in self._left if one.name == recorded and not one.problem]
         return max(left, key=lambda one: likeness(arguments, one.arguments), default=None)
-
-
-def _same(
-    asked: Json,
-    recorded: Json,
-    ignored: Mapping[str, Json],
-    alike: Callable[[Json, Json], bool],
-) -> bool:
-    """Return whether arguments are the same but for those that the tree marks with true."""
-    if isinstance(asked, dict) and isinstance(recorded, dict):
-        names = {name for name in asked.keys() | recorded.keys() if ignored.get(name) is not True}
-        trees = {name: tree for name, tree in ignored.items() if isinstance(tree, dict)}
-        return names <= asked.keys() & recorded.keys() and all(
-            _same(asked[name], recorded[name], trees.get(name, _NO_TREE), alike) for name in names
-        )
-    if isinstance(asked, list) and isinstance(recorded, list):
-        return len(asked) == len(recorded) and all(
-            _same(one, other, _NO_TREE, alike) for one, other in zip(asked, recorded, strict=True)
-        )
-    return alike(asked, recorded)
-
-
-def _equal(asked: Json, recorded: Json) -> bool:
-    return type(asked) is type(recorded) and asked == recorded
-
-
-def _near(asked: Json, recorded: Json) -> bool:
-    """Return whether values are equal, or numbers that are: 1 and 1.0, a fraction computed in another way, an
-    integer and what a file keeps of it.
-    """
-    if not (type(asked) in _NUMBERS and type(recorded) in _NUMBERS):
-        return _equal(asked, recorded)
-    if asked == recorded:
-        return True
-    largest = max(abs(asked), abs(recorded))
-    if largest >= _NO_FRACTIONS:  # eval sets hold the nearest double, as in tRPC-Agent-Go
-        return largest < 2**64 and format_number(asked) == str(recorded)
-    are_whole = float(asked).is_integer() and float(recorded).is_integer()
-    return not are_whole and math.isclose(asked, recorded, rel_tol=_ROUNDING)
 
 
 def likeness(one: Json, other: Json) -> float:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from evaltap.experiments.mocks.declared import DeclaredMock, Side, declared_mocks
+from evaltap.experiments.mocks.declared_type import in_declared_type
 from evaltap.experiments.mocks.recorded import arguments_of, json_or_text
 from evaltap.recorder.answering import RUN, ToolMiss
 from evaltap.schemas.data import Json
@@ -89,14 +90,16 @@ class TurnMocks:
         output_schema: Mapping[str, Any] | None = None,
         *,
         agent: str = "",
-    ) -> Any:  # JSON, or RUN
+        function: Callable[..., Any] | None = None,
+    ) -> Any:  # what the function would return, or RUN
         """Return the result of a call, or RUN for a tool without a mock; raise ToolMiss."""
         mock = self._mock(name, arguments)
         if mock is None:
             return RUN
-        if not mock.prompt:
-            return mock.result
-        return waited(self._generated(mock, arguments, output_schema))
+        result = mock.result
+        if mock.prompt:
+            result = waited(self._generated(mock, arguments, output_schema))
+        return in_declared_type(result, function)
 
     async def answer_later(self, name: str, arguments: object, *, agent: str = "") -> Any:
         """Do the same without holding up the event loop."""
