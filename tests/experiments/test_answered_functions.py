@@ -264,8 +264,10 @@ def again(find: Any) -> tuple[Any, Any]:
     tape = Tape(recording_of(sink.cases[0]), MockPolicy())
     tape.begin()
     answers = TOOL_ANSWERS.set(tape)
-    answered = find()
-    TOOL_ANSWERS.reset(answers)
+    try:
+        answered = find()
+    finally:
+        TOOL_ANSWERS.reset(answers)
     tape.end()
     assert tape.turns[-1].is_recorded
     return answered, real

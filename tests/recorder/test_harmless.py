@@ -3,6 +3,7 @@
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from evaltap.recorder import LocalLogSink, MemorySink, Recorder
 from evaltap.recorder.copying import freeze, thaw
+from evaltap.recorder.foreign import view
 from evaltap.schemas.wire.record import WireRecord
 
 
@@ -135,6 +137,19 @@ def test_frozen_values_are_json_and_faithful_where_json_can_be() -> None:
 
 def test_a_number_that_json_has_not_is_not_taken_for_nothing() -> None:
     assert thaw(freeze({"a": float("nan"), "b": None}, 1000)[0]) == {"a": "nan", "b": None}
+
+
+def test_a_thread_that_waits_for_its_turn_loses_nothing_of_what_it_copies(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def view_later(value: object) -> object:
+        time.sleep(0.003)  # as if other threads had the interpreter
+        return view(value)
+
+    monkeypatch.setattr("evaltap.recorder.copying.view", view_later)
+    orders = [Decimal(number) for number in range(10)]
+    frozen, was_cut = freeze(orders, 1000)
+    assert (thaw(frozen), was_cut) == ([str(number) for number in range(10)], False)
 
 
 def test_an_observation_that_is_none_costs_nothing_but_a_count() -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-from evaltap.cli.options.run import ToolCallOptions
+from evaltap.cli.options.run import AnswerOptions, ToolCallOptions
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.experiments.mocks.drift import renamed
 from evaltap.experiments.mocks.policy import OnMiss
@@ -16,11 +16,13 @@ from evaltap.schemas.text import counted
 _ON_MISS = ("fail", "real", "llm", "closest")
 
 
-def choice_of(options: ToolCallOptions) -> MockChoice:
+def choice_of(options: AnswerOptions) -> MockChoice:
     """Return the choice; raise InputError for what is none."""
+    of_agent = options if isinstance(options, ToolCallOptions) else None
+    known = [one for one in _ON_MISS if of_agent or one != "real"]  # served tools cannot run
     for tool, what in options.on_miss:
-        if what not in _ON_MISS:
-            raise InputError(f"--on-miss {tool}={what}: expected {', '.join(_ON_MISS)}")
+        if what not in known:
+            raise InputError(f"--on-miss {tool}={what}: expected {', '.join(known)}")
     ignore: dict[str, dict[str, Any]] = {}  # JSON
     for tool, path in options.ignore_argument:
         tree = ignore.setdefault(tool, {})
@@ -28,13 +30,13 @@ def choice_of(options: ToolCallOptions) -> MockChoice:
             tree = tree.setdefault(name, {})
         tree[path[-1]] = True
     return MockChoice(
-        options.mocks,
+        of_agent.mocks if of_agent else "recorded",
         options.mock_match,
         ignore,
         cast(dict[str, OnMiss], dict(options.on_miss)),
-        options.read_only,
+        of_agent.read_only if of_agent else (),
         dict(options.rename_tool),
-        options.allow_real_tools,
+        of_agent.allow_real_tools if of_agent else False,
         options.mock_latency,
     )
 

@@ -14,7 +14,7 @@ import json
 import math
 from decimal import Decimal
 from functools import partial
-from time import perf_counter
+from time import thread_time
 from typing import Any
 
 import orjson
@@ -41,7 +41,10 @@ _FEW_BASES = 10
 _BASE_VALUES = 2
 """Cost of each further base class of such an object, since lookup searches them all."""
 _FOREIGN_SECONDS = 0.002
-"""Time limit for inspecting foreign objects; native code computes their shape and may be slow."""
+"""CPU time of this thread for inspecting foreign objects; native code computes their shape and may be slow.
+
+On the clock, a thread that waits for its turn would lose what it copies.
+"""
 _MAX_DEPTH = 60
 _MAX_KEY = 512
 _EASY_KEY = 64
@@ -160,7 +163,7 @@ class PlainCopy:
         return self._foreign(value)
 
     def _foreign(self, value: object) -> object:
-        now = perf_counter()
+        now = thread_time()
         self._until = self._until or now + _FOREIGN_SECONDS
         if now > self._until:
             self._values = 0

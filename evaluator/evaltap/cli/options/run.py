@@ -88,15 +88,9 @@ class AgentOptions(CalledAgentOptions):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCallOptions:
-    """What answers the agent's tool calls."""
+class AnswerOptions:
+    """Which recorded calls answer."""
 
-    mocks: Literal["auto", "recorded", "declared", "off"] = option(
-        "--mocks",
-        "recorded: the results in the set; declared: the toolMock of its turns; off: the tools run (default:"
-        " auto: recorded for cases from production, otherwise declared where there are any)",
-        default="auto",
-    )
     mock_match: Literal["args", "fifo", "order"] = option(
         "--mock-match",
         "which recorded call answers; args: one with equal arguments; fifo: the tool's next; order: the"
@@ -116,12 +110,6 @@ class ToolCallOptions:
         parse=of_tool,
         many=True,
     )
-    read_only: tuple[str, ...] = option(
-        "--read-only TOOL,...",
-        "tools without side effects, which run where nothing was recorded",
-        parse=names,
-        default=(),
-    )
     rename_tool: tuple[tuple[str, str], ...] = option(
         "--rename-tool NEW=OLD",
         "the recorded name of a tool that has another name now; may be repeated",
@@ -130,6 +118,24 @@ class ToolCallOptions:
     )
     mock_latency: bool = option(
         "--mock-latency", "answers take as long as they took when they were recorded"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCallOptions(AnswerOptions):
+    """What answers the agent's tool calls."""
+
+    mocks: Literal["auto", "recorded", "declared", "off"] = option(
+        "--mocks",
+        "recorded: the results in the set; declared: the toolMock of its turns; off: the tools run (default:"
+        " auto: recorded for cases from production, otherwise declared where there are any)",
+        default="auto",
+    )
+    read_only: tuple[str, ...] = option(
+        "--read-only TOOL,...",
+        "tools without side effects, which run where nothing was recorded",
+        parse=names,
+        default=(),
     )
     allow_real_tools: bool = option(
         "--allow-real-tools",
@@ -375,7 +381,7 @@ class MocksOptions:
     misses: Path | None = option(
         "--misses FILE", "write each call without a recorded result to this file, as JSON Lines"
     )
-    tools: ToolCallOptions = group(ToolCallOptions, "tool calls")
+    tools: AnswerOptions = group(AnswerOptions, "tool calls")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
