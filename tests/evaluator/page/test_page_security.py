@@ -283,6 +283,7 @@ def test_names_are_split_as_browsers_write_them() -> None:
     assert split_host("Example.COM.:80") == ("example.com", 80)
     assert split_host("[::1]") == ("::1", None)
     assert split_host("a:b") == (None, None)
+    assert split_host(f"a:{'1' * 5000}") == (None, None)
     remote = Site("0.0.0.0", 80, names=frozenset({"evals.example.com"}))
     assert remote.serves("evals.example.com")
     assert not remote.serves("localhost")

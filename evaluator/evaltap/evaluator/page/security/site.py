@@ -7,6 +7,7 @@ from typing import Final
 
 SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
 LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+_LONGEST_PORT: Final = len(":65535")
 
 
 def is_loopback(host: str) -> bool:
@@ -72,7 +73,7 @@ def split_host(written: str) -> tuple[str | None, int | None]:
     else:
         name, colon, rest = text.partition(":")
         rest = colon + rest
-    if rest and not rest[1:].isdecimal():
+    if rest and not (rest[1:].isdecimal() and len(rest) <= _LONGEST_PORT):
         return None, None
     name = name.removesuffix(".")
     return (name or None), (int(rest[1:]) if rest else None)
