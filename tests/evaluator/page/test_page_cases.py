@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
@@ -267,6 +268,25 @@ def test_a_case_that_there_is_not(reader: StoreReader) -> None:
     assert case.read(reader, asked(), ("shop", "live", "nobody")) is None
     shown = case.view(reader, asked(id="nobody"))
     assert shown.status == 404
+
+
+@pytest.mark.slow
+def test_ids_that_differ_by_spaces_are_different_cases(tmp_path: Path) -> None:
+    one, *_ = support_cases(1)
+    made = [one | {"evalId": name} for name in ("s-1", "s-1 ", " s-1")]
+    path = support_store(tmp_path, cases=made)
+    with Store(path) as store, Readers(store).reading() as reader:
+        hrefs = [row.href for row in cases.read(reader, asked(q="set:live")).rows]
+        opened = [
+            case.view(reader, asked(**dict(parse_qsl(urlsplit(href).query)))) for href in hrefs
+        ]
+        missing = case.view(reader, asked(app="shop", set="live", id="s-1  "))
+
+    assert sorted(one.data.key[2] for one in opened) == [" s-1", "s-1", "s-1 "]
+    assert (missing.status, missing.data.message.split(" in ")[0]) == (
+        404,
+        "There is no case 's-1  '",
+    )
 
 
 def test_a_query_is_shown_with_its_values() -> None:

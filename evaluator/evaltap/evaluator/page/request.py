@@ -151,7 +151,11 @@ class PageRequest:
     """The address of turns' traces."""
 
     def __getitem__(self, name: str) -> str:
-        return self.parameters.get(name, "").strip()
+        return self.exact(name).strip()
+
+    def exact(self, name: str) -> str:
+        """Return a parameter as it was sent: ids and names may begin or end with a space."""
+        return self.parameters.get(name, "")
 
     def count(self, name: str) -> int:
         """Return a parameter as a count; 0 if it is invalid."""
@@ -166,7 +170,7 @@ class PageRequest:
     @property
     def key(self) -> CaseKey:
         """The requested case."""
-        return self["app"], self["set"], self["id"]
+        return self.exact("app"), self.exact("set"), self.exact("id")
 
     @property
     def keys(self) -> list[CaseKey]:

@@ -214,8 +214,8 @@ def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
     """Read a case; 404 if it does not exist."""
     found = read(reader, request, request.key)
     if found is None:
-        return problem(404, f"There is no case {request['id']!r} in {request.store_path}.")
-    return PageAnswer("case.html.j2", request["id"], found)
+        return problem(404, f"There is no case {request.key[2]!r} in {request.store_path}.")
+    return PageAnswer("case.html.j2", request.key[2], found)
 
 
 def read(reader: StoreReader, request: PageRequest, key: CaseKey) -> CasePage | None:
@@ -238,8 +238,8 @@ def _read(
     report = read_case(
         reader,
         key,
-        run_id=request["run"],
-        metric=request["metric"],
+        run_id=request.exact("run"),
+        metric=request.exact("metric"),
         references=request.references,
         limits=replace(LIMITS, first_turn=first),
     )
@@ -248,7 +248,7 @@ def _read(
         return None
     ((_, answer),) = statuses(reader, [key])
     kept = {"q": request["q"], "sort": request["sort"]}
-    places = TurnPlaces(key, {**kept, "run": request["run"]}, first, len(rows))
+    places = TurnPlaces(key, {**kept, "run": request.exact("run")}, first, len(rows))
     ranges = places.ranges(report.cells)
     turns, verdicts = views_of(
         report,

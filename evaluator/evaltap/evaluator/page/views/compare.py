@@ -131,7 +131,7 @@ def read(reader: StoreReader, request: PageRequest) -> ComparePage:
     """
     lines = [line for line in newest_first(reader) if line.run.cases]
     versions = tuple(reader.column(_VERSIONS))
-    given = request["a"], request["b"]
+    given = request.exact("a"), request.exact("b")
     if not any(given) and len(versions) > 1 and (request["by"] == "version" or len(lines) < 2):
         given = f"{VERSION}{versions[1]}", f"{VERSION}{versions[0]}"
     if any(side.startswith(VERSION) for side in given):
@@ -191,13 +191,12 @@ def _notes(found: Comparison) -> tuple[str, ...]:
 def _of_runs(reader: StoreReader, lines: Sequence[RunLine], request: PageRequest) -> ComparePage:
     by_id = {line.run.run_id: line for line in lines}
     newest = [*by_id][:2]
-    a = by_id.get(request["a"] or next(iter(newest[1:]), ""))
-    b = by_id.get(request["b"] or next(iter(newest), ""))
+    a = by_id.get(request.exact("a") or next(iter(newest[1:]), ""))
+    b = by_id.get(request.exact("b") or next(iter(newest), ""))
     page = ComparePage(tuple(lines), a, b)
     if a is None or b is None:
-        wrong = next(
-            (request[side] for side in "ab" if request[side] and request[side] not in by_id), ""
-        )
+        given = request.exact("a"), request.exact("b")
+        wrong = next((side for side in given if side and side not in by_id), "")
         why = f"There is no run {wrong!r} with scores." if wrong else "A comparison needs two runs."
         return replace(page, problem=why)
     address = _Address(a.run.run_id, b.run.run_id, request)
@@ -236,7 +235,7 @@ class _Address:
         kept: dict[str, str | int | None] = {
             "a": self.a,
             "b": self.b,
-            "metric": self.request["metric"],
+            "metric": self.request.exact("metric"),
             "across": self.request["across"],
             "show": "" if self.show == "broken" else self.show,
         }
@@ -252,7 +251,7 @@ def _compared(
     address: _Address,
 ) -> ComparePage:
     named = {one.metric: one for one in found.metrics}
-    metric = named.get(address.request["metric"]) or _most_changed(found)
+    metric = named.get(address.request.exact("metric")) or _most_changed(found)
     by_tab = {name: _of(metric, outcomes) for name, outcomes in _TABS.items()}
     chosen = by_tab[address.show]
     told = _told(reader, chosen, sides, metric.metric, address)
@@ -262,8 +261,7 @@ def _compared(
     at = min(address.at, len(chosen))
     until = at + PER_PAGE
     shown = chosen[at:until]
-    key = tuple(address.request[name] for name in ("app", "set", "id"))
-    opened = next((one for one in shown if one.key == key), None)
+    opened = next((one for one in shown if one.key == address.request.key), None)
     return replace(
         page,
         opened=tuple(_opened(reader, opened, sides, runs, metric.metric, address.request)),

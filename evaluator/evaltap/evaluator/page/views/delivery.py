@@ -101,8 +101,9 @@ def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
         for one in letters(reader, limit=SHOWN_LETTERS)
     )
     ((oldest,),) = reader.rows(_OLDEST)
-    answer = why(reader, request["id"]) if request["id"] else None
-    data = DeliveryPage(producers, found, oldest, answer, request["id"])
+    case = request.exact("id")
+    answer = why(reader, case) if case else None
+    data = DeliveryPage(producers, found, oldest, answer, case)
     return PageAnswer("delivery.html.j2", "Delivery", data)
 
 

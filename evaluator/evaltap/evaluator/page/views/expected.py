@@ -109,9 +109,7 @@ def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
     key = request.key
     turns = reader.rows(_TURNS, named(key))
     if not turns:
-        return problem(
-            404, f"No turn of a case {request['id']!r} has landed in {request.store_path}."
-        )
+        return problem(404, f"No turn of a case {key[2]!r} has landed in {request.store_path}.")
     by_place = {one.place: one for one in decided_turns(reader, request, key)}
     report = read_case(reader, key, references=request.references, limits=_LIMITS)
     shown = []

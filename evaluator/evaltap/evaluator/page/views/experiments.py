@@ -265,17 +265,17 @@ def _rates(profiles: Mapping[str, Sequence[tuple[int, int, int]]]) -> Iterable[M
 
 def view_one(reader: StoreReader, request: PageRequest) -> PageAnswer:
     """Read an experiment, or with the parameter `case` one of its sessions; 404 if it does not exist."""
-    name = request["id"]
+    name, session = request.exact("id"), request.exact("case")
     rows = reader.records(_EXPERIMENTS, {"id": name}) if name else []
     if not rows:
         return problem(404, f"There is no experiment {name!r} in {request.store_path}.")
     (experiment,) = _experiments(reader, rows)
     lines, reasons = _sessions(reader, experiment, rows)
-    if request["case"]:
+    if session:
         found = _session_page(reader, request, experiment, lines)
         if found is None:
-            return problem(404, f"There is no session {request['case']!r} in experiment {name!r}.")
-        return PageAnswer("beside.html.j2", request["case"], found)
+            return problem(404, f"There is no session {session!r} in experiment {name!r}.")
+        return PageAnswer("beside.html.j2", session, found)
     shown = request["show"] if request["show"] in TABS else ""
     chosen = [one for one in lines if shown in ("", one.kind)]
     at = min(request.count("at"), len(chosen))
@@ -409,7 +409,7 @@ def _reasons(units: Mapping[str, Sequence[_Unit]]) -> list[UnitReason]:
 def _session_page(
     reader: StoreReader, request: PageRequest, experiment: Experiment, lines: Sequence[SessionLine]
 ) -> SessionPage | None:
-    found = next(sessions_beside(reader, experiment.experiment_id, [request["case"]]), None)
+    found = next(sessions_beside(reader, experiment.experiment_id, [request.exact("case")]), None)
     if found is None:
         return None
     shown = request["show"] if request["show"] in TABS else ""

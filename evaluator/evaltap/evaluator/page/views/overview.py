@@ -107,7 +107,7 @@ def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
 
 def read(reader: StoreReader, request: PageRequest) -> Overview:
     """Return the overview of the requested span, application and metric."""
-    app = request["app"]
+    app = request.exact("app")
     spans = tuple((one, link("/", range=one, app=app)) for one in traffic.SPANS)
     ((made, landed, first, last),) = reader.rows(
         "SELECT (SELECT count(*) > 0 FROM page_marks), (SELECT count(*) > 0 FROM cases),"
@@ -126,7 +126,7 @@ def read(reader: StoreReader, request: PageRequest) -> Overview:
     earlier = traffic.score_buckets(reader, span.before, app, by_bucket=False)
     before = traffic.rates(traffic.newest_versions(earlier), newest)
     found = traffic.rates(scores, newest)
-    chosen = _chosen(found, request["metric"])
+    chosen = _chosen(found, request.exact("metric"))
     latencies = traffic.latencies(reader, span, app)
     others = traffic.left_out(reader, span, app)
     tools = traffic.tools(reader, span, app, others)
@@ -244,7 +244,8 @@ def _cases(request: PageRequest, q: str, span: Span) -> str:
 
 def _filter(request: PageRequest, q: str, span: Span) -> str:
     """Return a filter with the span and application of the page."""
-    more = f" app:{request['app']}" if request["app"] else ""
+    app = request.exact("app")
+    more = f" app:{quoted(app)}" if app else ""
     until = "" if span.name else f" to:{span.end:%Y-%m-%dT%H:%M}"
     return f"{q} from:{span.start:%Y-%m-%dT%H:%M}{until}{more}"
 

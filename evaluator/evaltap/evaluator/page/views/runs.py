@@ -123,10 +123,10 @@ def _run(row: Mapping[str, Any], state: RunState) -> ScoringRun:
 
 def view_one(reader: StoreReader, request: PageRequest) -> PageAnswer:
     """Read a run; 404 if it does not exist."""
-    found = read_one(reader, request["id"], landing=request.live)
+    found = read_one(reader, request.exact("id"), landing=request.live)
     if found is None:
-        return problem(404, f"There is no run {request['id']!r} in {request.store_path}.")
-    return PageAnswer("run.html.j2", request["id"], found)
+        return problem(404, f"There is no run {request.exact('id')!r} in {request.store_path}.")
+    return PageAnswer("run.html.j2", request.exact("id"), found)
 
 
 def read_one(reader: StoreReader, run_id: str, *, landing: bool = False) -> RunPage | None:
