@@ -85,6 +85,16 @@ def record(one: Span) -> Span:
     return {**{key: one[key] for key in kept}, **ids, **times, **columns}
 
 
+def by_column(records: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return a data frame as `to_json` writes it without `orient`, with the index's column kept."""
+    names = dict.fromkeys(name for one in records for name in one)
+    index = [one["context.span_id"] for one in records]
+    return {
+        name: {key: one.get(name) for key, one in zip(index, records, strict=True)}
+        for name in names
+    }
+
+
 def recorded(folder: Path, document: object) -> dict[str, Any]:
     (folder / "t.json").write_text(json.dumps(document))
     out = folder / "o.evalset.json"
@@ -98,8 +108,14 @@ def recorded(folder: Path, document: object) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "document",
-    [SPANS, {"data": SPANS, "next_cursor": None}, [*map(nested, SPANS)], [*map(record, SPANS)]],
-    ids=["list", "rest", "nested", "data-frame"],
+    [
+        SPANS,
+        {"data": SPANS, "next_cursor": None},
+        [*map(nested, SPANS)],
+        [*map(record, SPANS)],
+        by_column([*map(record, SPANS)]),
+    ],
+    ids=["list", "rest", "nested", "data-frame", "columns"],
 )
 def test_spans_of_phoenix_are_read(tmp_path: Path, document: object) -> None:
     turn = recorded(tmp_path, document)

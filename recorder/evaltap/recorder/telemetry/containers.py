@@ -62,14 +62,15 @@ def container_of(document: object) -> tuple[str, object] | None:
             return container_of(document["trace"])
         if isinstance(document.get("batches"), list):
             return "Tempo trace", {"resourceSpans": document["batches"]}
+        # A table by column comes first: its columns may have all the names that a span has.
+        if (rows := rows_of_columns(document)) and (found := _listed_spans(rows)) is not None:
+            return found
         if (found := _listed_spans([document])) is not None:
             return found
         for key in _WRAPPERS:
             held = document.get(key)
             if isinstance(held, list) and held and (found := _listed_spans(held)) is not None:
                 return found
-        if (rows := rows_of_columns(document)) and (found := _listed_spans(rows)) is not None:
-            return found
         if document.get("data") == []:
             return "Jaeger traces", _request(())
         if is_cloudwatch(document):
