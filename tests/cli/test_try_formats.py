@@ -168,6 +168,36 @@ def test_a_document_of_another_kind_is_not_recognised(document: object, tmp_path
     assert str(file.skipped).startswith("not recognised")
 
 
+@pytest.mark.parametrize(
+    "chat",
+    [
+        {"messages": [{"role": "user", "content": "A?"}, {"role": "assistant", "content": "B."}]},
+        {"contents": [{"role": "user", "parts": [{"text": "A?"}]},
+                      {"role": "model", "parts": [{"text": "B."}]}]},
+    ],
+    ids=["plain", "Gemini"],
+)  # fmt: skip
+def test_an_empty_chat_leaves_the_others(chat: Line, tmp_path: Path) -> None:
+    empty: Line = {key: [] for key in chat}
+    path, array = tmp_path / "chats.jsonl", tmp_path / "chats.json"
+    path.write_text("\n\n".join(map(json.dumps, [empty, chat, chat, empty])))
+    array.write_text(json.dumps([chat, empty]))
+
+    found, listed = recognise([path]), recognise([array])
+
+    assert len(turns(found)) == 2
+    assert found.files[0].notes == ["2 chats without messages (line 1, line 7)"]
+    assert (len(turns(listed)), listed.files[0].notes) == (1, ["1 chat without messages ([1])"])
+
+
+def test_a_binary_log_of_inspect_is_told_how_to_convert(tmp_path: Path) -> None:
+    (tmp_path / "x.eval").write_bytes(b"PK\3\4")
+
+    (file,) = recognise([tmp_path / "x.eval"]).files
+
+    assert str(file.skipped).startswith("is a log of Inspect in its binary form; expected JSON")
+
+
 def test_a_streamed_response_in_a_log_of_bedrock_is_put_together(tmp_path: Path) -> None:
     block = {"type": "tool_use", "id": "c", "name": "look", "input": {}}
     chunks: list[Line] = [

@@ -8,7 +8,7 @@ from typing import Final
 import orjson
 
 from evaltap.evaluator.cases.datasets.columns import Columns, row_case
-from evaltap.evaluator.cases.datasets.inspect_logs import is_inspect_log, samples_of
+from evaltap.evaluator.cases.datasets.inspect_logs import is_inspect_log, refuse_binary, samples_of
 from evaltap.evaluator.cases.datasets.shapes import is_dialogue, is_trajectory
 from evaltap.evaluator.store.file_type import is_database, is_log
 from evaltap.recorder.sources.claude_code import read_transcripts
@@ -31,6 +31,8 @@ from evaltap.schemas.files.validation import describe
 from evaltap.schemas.text import counted
 
 _KEYS_SHOWN: Final = 6
+_PLACES_SHOWN: Final = 5
+_CHAT: Final = ("messages", "conversations", "contents", "traj")
 _TRANSCRIPT: Final = "Claude Code transcript"
 _TRACES: Final = ("Langfuse list of traces", "Opik list of traces")
 _EVAL_SETS: Final = ("eval set", "ADK eval set", "ADK eval result")
@@ -133,6 +135,7 @@ def _read(path: Path, file: FileRead, name: str) -> Sequence[CaseData] | _Items 
         raise FormatError(store_instead(path))
     if is_log(path):
         raise FormatError(log_instead(path))
+    refuse_binary(path)
     # Some programs write a document as a JSON text within JSON.
     documents = [
         (place, value_of(one) if isinstance(one, str) else one)
@@ -153,7 +156,7 @@ def _read(path: Path, file: FileRead, name: str) -> Sequence[CaseData] | _Items 
     if containers := [*filter(None, map(container_of, contents))]:
         file.format = containers[0][0]
         return _spans(documents, path, file)
-    return _chats(whole, path, file, name)
+    return _chats(whole, [place for place, _ in documents], path, file, name)
 
 
 def _spans(documents: Sequence[tuple[str, object]], path: Path, file: FileRead) -> _Items:
@@ -190,8 +193,19 @@ def _is_transcript(line: object) -> bool:
     )
 
 
-def _chats(whole: object, path: Path, file: FileRead, name: str) -> list[CaseData]:
+def _chats(
+    whole: object, places: Sequence[str], path: Path, file: FileRead, name: str
+) -> list[CaseData]:
     """Return the cases of model calls, of a chat, of rows with chats, or of an eval set."""
+    numbers: Sequence[int] = ()
+    if isinstance(whole, list) and (empty := _empty_chats(whole)):
+        where = [places[n] if len(places) > 1 else f"[{n}]" for n in empty]
+        more = ", …" if len(where) > _PLACES_SHOWN else ""
+        file.notes.append(
+            f"{counted(len(empty), 'chat')} without messages ({', '.join(where[:_PLACES_SHOWN])}{more})"
+        )
+        numbers = sorted({*range(len(whole))} - {*empty})
+        whole = [whole[n] for n in numbers]
     if (calls := calls_in(whole)) is not None:
         if calls[1]:
             file.notes.append(
@@ -205,14 +219,16 @@ def _chats(whole: object, path: Path, file: FileRead, name: str) -> list[CaseDat
     if file.format == "ADK eval set":
         file.contents += ", with the turns of their conversations"
     cases: list[CaseData] = []
-    for number, row in enumerate(rows, start=1):
-        place = f"[{number - 1}]" if len(rows) > 1 else ""
+    for number, row in zip(numbers or range(len(rows)), rows, strict=True):
+        place = f"[{number}]" if len(rows) > 1 else ""
         if file.format in _EVAL_SETS:
             case = case_data(row, path=str(path), place=place)
         else:
-            case = row_case(row, Columns(), number=number, app_name="", path=str(path), place=place)
+            case = row_case(
+                row, Columns(), number=number + 1, app_name="", path=str(path), place=place
+            )
             if not row.keys() & {"id", "evalId", "eval_id", "session_id"}:
-                case["evalId"] = name if len(rows) == 1 else f"{name}-{number}"
+                case["evalId"] = name if len(rows) == 1 else f"{name}-{number + 1}"
         if case.get("actualConversation"):
             cases.append(case)
     if rows and not cases:
@@ -222,6 +238,20 @@ def _chats(whole: object, path: Path, file: FileRead, name: str) -> list[CaseDat
     if len(cases) < len(rows):
         file.notes.append(f"{counted(len(rows) - len(cases), 'case')} without recorded turns")
     return cases
+
+
+def _empty_chats(whole: object) -> list[int]:
+    """Return the indexes of empty chats in a list of chats; none if all are empty, or for other documents."""
+    chats = [*map(_chat_in, whole)] if isinstance(whole, list) else []
+    if not any(chats) or not all(isinstance(one, list) for one in chats):
+        return []
+    return [n for n, one in enumerate(chats) if not one]
+
+
+def _chat_in(item: Json) -> Json:
+    if isinstance(item, dict):
+        return next((item[key] for key in _CHAT if key in item), None)
+    return item
 
 
 _Rows = tuple[list[Mapping[str, Json]], str]

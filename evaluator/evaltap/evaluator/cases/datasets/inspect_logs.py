@@ -4,9 +4,11 @@ Source: the JSON logs of inspect-ai 0.3.285. Tool calls name a `function`; resul
 """
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Final
 
 from evaltap.schemas.data import Json
+from evaltap.schemas.errors import InputError
 
 Row = Mapping[str, Json]
 
@@ -15,6 +17,15 @@ TELEMETRY: Final = "inspect_telemetry"
 _SAMPLE: Final = {"epoch", "id", "input", "messages", "output"}
 _INPUT: Final = ("input_tokens", "input_tokens_cache_read", "input_tokens_cache_write")
 """Disjoint counts that add up to the input tokens."""
+
+
+def refuse_binary(path: Path) -> None:
+    """Raise InputError for a log that is not JSON."""
+    if path.suffix.lower() == ".eval":
+        raise InputError(
+            f"{path}: is a log of Inspect in its binary form; expected JSON (`inspect log convert --to json"
+            " --output-dir DIR LOGS`)"
+        )
 
 
 def is_inspect_log(data: Row) -> bool:

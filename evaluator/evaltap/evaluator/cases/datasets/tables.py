@@ -13,7 +13,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
 
-from evaltap.evaluator.cases.datasets.inspect_logs import is_inspect_log, samples_of
+from evaltap.evaluator.cases.datasets.inspect_logs import is_inspect_log, refuse_binary, samples_of
 from evaltap.evaluator.cases.datasets.shapes import is_dialogue, is_trajectory
 from evaltap.schemas.data import Json
 from evaltap.schemas.errors import ConfigurationError, FormatError, InputError
@@ -48,11 +48,7 @@ def read_rows(path: Path, *, split: str = "") -> Iterator[Row]:
     if split:
         raise InputError(f"--split {split}: {path} is one file; splits are folders")
     read = _READERS.get(path.suffix.lower())
-    if path.suffix.lower() == ".eval":
-        raise InputError(
-            f"{path}: is a log of Inspect in its binary form; expected JSON (`inspect log convert --to json"
-            " --output-dir DIR LOGS`)"
-        )
+    refuse_binary(path)
     if read is None:
         raise InputError(f"{path}: unknown format; expected {FORMS}")
     yield from read(path)
