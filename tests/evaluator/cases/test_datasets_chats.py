@@ -473,6 +473,29 @@ def test_conversations_of_deepeval_have_a_turn_for_each_message_of_the_user(form
     assert case["sessionInput"]["state"]["scenario"] == "A customer asks twice"
 
 
+@pytest.mark.parametrize("no_turns", [None, []])
+def test_a_golden_of_deepeval_without_turns_is_a_case_for_a_simulated_user(no_turns: Any) -> None:
+    case = converted(
+        {
+            "scenario": "A parcel is late.",
+            "turns": no_turns,
+            "expected_outcome": "It is sent again.",
+            "user_description": "Ada, in a hurry",
+            "name": None,
+        }
+    )
+
+    scenario = case["conversationScenario"]
+    assert scenario["conversationPlan"].splitlines() == [
+        "A parcel is late.",
+        "You are this user: Ada, in a hurry",
+        "You are done once: It is sent again.",
+    ]
+    assert scenario["stopSignal"]
+    assert "conversation" not in case
+    assert case["sessionInput"]["state"]["expected_outcome"] == "It is sent again."
+
+
 CALL, RESULT = (
     {"type": f"tool-{kind}", "toolCallId": "c", "toolName": "look"} for kind in ("call", "result")
 )

@@ -1,4 +1,4 @@
-"""Draft the plan of a simulated user from a recorded conversation."""
+"""Draft the plan of a simulated user: from a recorded conversation, or from a scenario of DeepEval."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -31,6 +31,13 @@ def drafted_scenario(said: Sequence[str], so_far: Sequence[str] = ()) -> CaseDat
         "stopSignal": STOP_SIGNAL,
         "maxAllowedInvocations": _TURNS_EACH * len(said) + _MORE_TURNS,
     }
+
+
+def described_scenario(scenario: str, user: str, outcome: str) -> CaseData:
+    """Return a `conversationScenario` of a situation, who the user is, and what is to come of it."""
+    parts = (("", scenario), ("You are this user: ", user), ("You are done once: ", outcome))
+    plan = "\n".join(f"{name}{text}" for name, text in parts if text)
+    return {"conversationPlan": plan, "stopSignal": STOP_SIGNAL}
 
 
 def _listed(messages: Sequence[str]) -> list[str]:

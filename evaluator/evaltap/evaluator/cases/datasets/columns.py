@@ -12,6 +12,7 @@ from evaltap.evaluator.cases.datasets.conversations import fields_of, read_turns
 from evaltap.evaluator.cases.datasets.inspect_logs import RUN, TELEMETRY
 from evaltap.evaluator.cases.datasets.shapes import OURS, unwrapped
 from evaltap.evaluator.cases.identity import BadLine
+from evaltap.evaluator.cases.scenarios import described_scenario
 from evaltap.schemas.data import CaseData, Json
 from evaltap.schemas.errors import FormatError, InputError
 from evaltap.schemas.files import canonical
@@ -128,9 +129,9 @@ def row_case(
     """Return the eval case of a row.
 
     A row with an output is a recorded case (trace mode), with the expected turn next to it.  A row without an
-    output is a case still to be run, with the expected turn as its conversation.  Other columns become
-    `sessionInput.state`.  A row that contains a whole eval case as JSON becomes that case.  Raises
-    FormatError if the row has no input.
+    output is a case still to be run, with the expected turn as its conversation.  A scenario of DeepEval
+    without turns is a case for a simulated user.  Other columns become `sessionInput.state`.  A row that
+    contains a whole eval case as JSON becomes that case.  Raises FormatError if the row has no input.
     """
     # NumPy's way to say that a number is missing is NaN.
     row = unwrapped({key: None if _is_nan(value) else value for key, value in row.items()})
@@ -144,14 +145,19 @@ def row_case(
         return case_data(reader.parsed(whole), path=path, place=place)
     case: CaseData = {"evalId": reader.id(columns.value("id", row), number)}
     messages = columns.value("messages", row)
-    if messages is None:
-        fields: Iterable[str] = FIELDS
+    fields: Iterable[str] = FIELDS
+    recorded: list[dict[str, Json]] = []
+    expected: list[dict[str, Json]] = []
+    if scenario := _scenario(row, columns, reader):
+        case["conversationScenario"] = scenario
+        fields = ("id", "messages")
+    elif messages is None:
         recorded, expected = _one_turn(row, columns, reader)
     else:
         recorded, expected, fields = _dialogue(messages, row, columns, reader)
     if recorded:
         case |= {"evalMode": "trace", "conversation": expected, "actualConversation": recorded}
-    else:
+    elif not scenario:
         case["conversation"] = expected
     if (run := columns.value("run", row)) is not None:
         case["source"] = {"run": _plain_text(run)}
@@ -189,6 +195,16 @@ def case_or_bad_line(
     except FormatError as error:
         raw = orjson.dumps(row, default=str, option=orjson.OPT_NON_STR_KEYS)
         return BadLine(path, number, str(error), raw)
+
+
+def _scenario(row: Mapping[str, Json], columns: Columns, reader: "_Reader") -> CaseData | None:
+    """Return the plan of a conversational golden of DeepEval without turns; None for other rows."""
+    is_golden = "turns" in row and row.get("scenario") and not row["turns"]
+    if not is_golden or columns.value("input", row) is not None:
+        return None
+    names = ("scenario", "user_description", "expected_outcome")
+    texts = [reader.text(row[name], name) if row.get(name) else "" for name in names]
+    return described_scenario(*texts)
 
 
 def _dialogue(
