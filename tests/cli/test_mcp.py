@@ -222,7 +222,12 @@ def test_a_diff_is_handed_out_whole(questions: Questions) -> None:
         ({"case": "plain", "fixed": "plain"}, "not fixed: the fixed recording failed"),
         ({"case": "plain", "answer": "DONE"}, "not caught"),
         ({"case": "plain", "turn": 2, "answer": "x"}, "turn 2: the case has 1"),
+        ({"case": "plain", "turn": 5}, "turn 5: the case has 1"),
         ({"case": "plain", "calls": [{"tool": "x"}]}, r"calls\[0\]: expected an object with name"),
+        (
+            {"case": "plain", "calls": [{"name": "a", "arguments": "x"}]},
+            r"calls\[0\].arguments: found the string 'x'; expected an object",
+        ),
         ({"case": "nobody"}, "no case 'nobody'"),
     ],
 )
@@ -233,6 +238,16 @@ def test_a_case_that_proves_nothing_is_refused(
         questions.draft_case(**given, write=True)
 
     assert not questions.set.exists()
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "name"), [("", "", "base"), (" ", "@version=1", "base"), ("r", "", "head")]
+)
+def test_a_side_of_a_comparison_has_a_name(
+    questions: Questions, base: str, head: str, name: str
+) -> None:
+    with pytest.raises(InputError, match=f"{name}: is blank; name a run"):
+        questions.compare(base, head)
 
 
 @pytest.mark.parametrize(

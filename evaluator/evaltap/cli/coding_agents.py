@@ -30,6 +30,7 @@ from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.content import eval_set_name
 from evaltap.schemas.files.documents import read_metrics
+from evaltap.schemas.files.validation import describe
 from evaltap.schemas.formats.metric import EvalMetric
 
 Data = dict[str, Any]  # Any: JSON
@@ -106,6 +107,9 @@ class Questions:
         A run is an id as in the view `runs` (several with commas); a slice is `@version=1.4` or
         `@2026-11-01/2026-11-08`.
         """
+        for name, one in (("base", base), ("head", head)):
+            if not one.strip():
+                raise InputError(f"{name}: is blank; name a run, or a slice such as `@version=1.4`")
         sides = [f"{self.db}{one if one.startswith('@') else f'#{one}'}" for one in (base, head)]
         return comparison_data(compare_sides(sides[0], sides[1], Rules()))
 
@@ -186,6 +190,9 @@ def _calls(given: Sequence[Data] | None) -> list[CaseData] | None:
     for place, one in enumerate(given or ()):
         if not isinstance(one.get("name"), str) or one.keys() - {"name", "arguments"}:
             raise InputError(f"calls[{place}]: expected an object with name and arguments")
+        if not isinstance(one.get("arguments", {}), dict):
+            found = describe(one["arguments"])
+            raise InputError(f"calls[{place}].arguments: found {found}; expected an object")
     return None if given is None else [{"arguments": {}, **one} for one in given]
 
 

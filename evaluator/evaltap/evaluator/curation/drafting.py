@@ -74,6 +74,10 @@ def draft(
     )
     turns = [turn.invocation_id for turn in session.turns]
     case = recorded_case(session, "session")
+    if not 0 <= expectation.turn <= len(turns):
+        raise InputError(
+            f"turn {expectation.turn}: the case has {len(turns)}; expected 1 to {len(turns)}"
+        )
     try:
         case, used = (
             _expecting(case, expectation)
@@ -118,10 +122,6 @@ def _known(store: StoreReader, session: Session) -> dict[str, CaseData]:
 def _expecting(case: CaseData, given: Expectation) -> tuple[CaseData, list[EvalMetric]]:
     """Return the case with the expected turn, and the metrics that compare with it."""
     actual = case["actualConversation"]
-    if not 0 <= given.turn <= len(actual):
-        raise InputError(
-            f"turn {given.turn}: the case has {len(actual)}; expected 1 to {len(actual)}"
-        )
     place = (given.turn or len(actual)) - 1
     expected: CaseData = dict(placeholder(actual[place]) or {})
     gaps: dict[str, str] = {}
