@@ -275,7 +275,7 @@ def test_ids_that_differ_by_spaces_are_different_cases(tmp_path: Path) -> None:
     one, *_ = support_cases(1)
     made = [one | {"evalId": name} for name in ("s-1", "s-1 ", " s-1")]
     path = support_store(tmp_path, cases=made)
-    with Store(path) as store, Readers(store).reading() as reader:
+    with Store(path) as store, Readers(store).reading(seconds=60) as reader:
         hrefs = [row.href for row in cases.read(reader, asked(q="set:live")).rows]
         opened = [
             case.view(reader, asked(**dict(parse_qsl(urlsplit(href).query)))) for href in hrefs
