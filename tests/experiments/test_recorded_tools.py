@@ -92,6 +92,52 @@ def test_a_call_without_a_recorded_result_is_an_invalid_run_with_its_reason(
     assert real_calls() == 0
 
 
+def run_two_versions(evaltap: Evaltap) -> None:
+    """Run version 1, and version 2, in which the case `lost` is invalid."""
+    run(evaltap, "shop:answer", "--version", "1")
+    Path("partly.py").write_text(
+        "import shop\n\n"
+        "def answer(messages, turn):\n"
+        "    is_lost = messages[-1]['content'].endswith('A-2')\n"
+        "    return (shop.renamed if is_lost else shop.answer)(messages, turn)\n"
+    )
+    run(evaltap, "partly:answer", "--version", "2")
+
+
+@pytest.mark.slow
+def test_scoring_the_store_of_an_experiment_leaves_its_verdicts_and_no_invalid_run_gets_one(
+    evaltap: Evaltap,
+) -> None:
+    run_two_versions(evaltap)
+    with Store("x.duckdb") as store:
+        before = store.rows("FROM latest_scores ORDER BY ALL")
+
+    score = ("score", "x.duckdb", "--metrics", "metrics.json")
+    code, out, said = evaltap(*score)
+    _, _, said_of_one = evaltap(*score, "--filter", "shipped")
+
+    assert (code, len(before)) == (0, 6)
+    with Store("x.duckdb") as store:
+        assert store.rows("FROM latest_scores ORDER BY ALL") == before
+    assert "left out: 1 invalid run (no evidence, in no rate), e.g. mock miss: fetch_order" in said
+    assert "trajectory_exact: 3 runs of experiments keep the scores" in said
+    assert "0 cases scored now" in out
+    assert [line.split()[:2] for line in out.splitlines() if line.startswith("trajectory")] == [
+        ["trajectory_exact", "3"]
+    ]
+    assert "invalid" not in said_of_one
+    assert "trajectory_exact: 2 runs" in said_of_one
+
+    evaltap(*score, "--references", "shop.evalset.json")
+
+    with Store("x.duckdb") as store:
+        again = store.column(
+            "SELECT status FROM latest_scores WHERE metric_name = 'trajectory_exact'"
+        )
+        assert again == ["passed"] * 3
+        assert len(store.rows("FROM scores")) == len(before) + 3
+
+
 def test_an_agent_that_swallows_the_miss_is_invalid_all_the_same(evaltap: Evaltap) -> None:
     code, found, _ = run(evaltap, "shop:swallows")
 

@@ -27,8 +27,9 @@ from evaltap.evaluator.cases.datasets.cases import SUFFIXES, as_case_files
 from evaltap.evaluator.cases.datasets.columns import parse_columns
 from evaltap.evaluator.cases.datasets.copies import joined_files
 from evaltap.evaluator.cases.datasets.trials import TrialFiles, trials_apart
-from evaltap.evaluator.cases.identity import BadLine, CaseIdentity
+from evaltap.evaluator.cases.identity import BadLine, CaseIdentity, CaseKey
 from evaltap.evaluator.pipeline.batch.files import FileScorer
+from evaltap.evaluator.pipeline.batch.pending import PendingCases
 from evaltap.evaluator.pipeline.batch.run import FilesScored, score_files
 from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
 from evaltap.evaluator.pipeline.maintenance.archiving import restore
@@ -300,7 +301,8 @@ def _score_landed(
         if started is not None:
             end_run(store, started, cases)
         report_selection(selection)
-        digests = tuple(metric.digest for metric in pending.metrics)
+        kept = _report_left_alone(pending.cases, keys)
+        digests = (*(metric.digest for metric in pending.metrics), *kept)
         scope = Scope(digests=digests, references=references)
         verdict = None
         if keys is None:
@@ -317,6 +319,26 @@ def _score_landed(
         )
     _print(options, verdict, chosen, 0)
     return verdict.exit_code
+
+
+def _report_left_alone(pending: PendingCases, keys: Sequence[CaseKey] | None) -> list[str]:
+    """Report chosen runs of experiments that are left alone; return the digests of the scores they keep."""
+    chosen = None if keys is None else set(keys)
+    invalid = [why for key, why in pending.invalid().items() if chosen is None or key in chosen]
+    if invalid:
+        say(
+            "score",
+            f"left out: {counted(len(invalid), 'invalid run')} (no evidence, in no rate), e.g. {invalid[0]}",
+        )
+    compared = [one for one in pending.compared() if chosen is None or one[0] in chosen]
+    if compared:
+        names = ", ".join(sorted({name for _, name, _ in compared}))
+        say(
+            "score",
+            f"{names}: {counted(len({key for key, *_ in compared}), 'run')} of experiments keep the scores"
+            " that they got with the expected turns of their set; to score them again, add --references SET",
+        )
+    return sorted({digest for *_, digest in compared})
 
 
 def _verdict(options: ScoreOptions, store: StoreReader, summary: Summary, scope: Scope) -> Verdict:

@@ -31,6 +31,7 @@ from evaltap.evaluator.ingest.landing.cases import (
 from evaltap.evaluator.ingest.landing.recent_cases import LandedLines
 from evaltap.evaluator.scoring.batch import Known
 from evaltap.evaluator.scoring.contract.context import Status, TurnScore
+from evaltap.evaluator.scoring.evaluators.catalogue import reference_free
 from evaltap.evaluator.scoring.evaluators.user_feedback import reads_feedback
 from evaltap.evaluator.scoring.results.runs import RunMetric
 from evaltap.evaluator.scoring.scorer import KnownScores, run_failures
@@ -98,6 +99,12 @@ class PendingCases:
         """How many of the assembled cases found a reference."""
         self._digests = {metric.digest: index for index, metric in enumerate(metrics)}
         self._names = {index: digest for digest, index in self._digests.items()}
+        self._with_references = [
+            ""
+            if one.references or one.evaluator_name in reference_free()
+            else one.metric.metric_name
+            for one in metrics
+        ]
         self._reads_feedback = [one.digest for one in metrics if reads_feedback([one.metric])]
         self.reads_feedback = bool(self._reads_feedback)
         """Whether a metric needs what users said about the turns."""
@@ -222,6 +229,18 @@ class PendingCases:
             for app, eval_set, eval_id, *begin in self._store.rows(_ANSWERED, {"before": before})
         }
 
+    def invalid(self) -> dict[CaseKey, str]:
+        """Return the cases that are never pending, as an experiment found them invalid, with the reasons."""
+        return {(row[0], row[1], row[2]): row[3] for row in self._store.rows(_INVALID)}
+
+    def compared(self) -> list[tuple[CaseKey, str, str]]:
+        """Return cases that keep the scores of an experiment, which had references; these metrics have none.
+
+        Each with a metric's name and the digest of that score.
+        """
+        rows = self._store.rows(_COMPARED, {"metrics": self._with_references})
+        return [((app, eval_set, eval_id), *score) for app, eval_set, eval_id, *score in rows]
+
     def last_place(self) -> int:
         """Return the position of the newest turn in the order of landing."""
         ((last,),) = self._store.rows("SELECT coalesce(max(landed_seq), 0) FROM turns")
@@ -273,6 +292,7 @@ class PendingCases:
     def _wanted(self, *, retry: bool) -> dict[str, object]:
         return {
             "digests": list(self._digests),
+            "with_references": self._with_references,
             "retry": retry,
             "feedback": self._reads_feedback,
             "complaints": self._complaints,
@@ -422,6 +442,19 @@ _ANSWERED = """
 SELECT app_name, eval_set_id, eval_id, min(landed_seq), min(landed_at)
 FROM turns SEMI JOIN (SELECT eval_id FROM feedback WHERE landed_at > $before) USING (eval_id)
 GROUP BY ALL
+"""
+
+_INVALID = """
+SELECT app_name, eval_set_id, eval_id, coalesce(reason, '') FROM units
+SEMI JOIN cases USING (app_name, eval_set_id, eval_id)
+WHERE state = 'invalid' ORDER BY written_at
+"""
+
+_COMPARED = """
+SELECT DISTINCT s.app_name, s.eval_set_id, s.eval_id, s.metric_name, s.metric_digest
+FROM scores s JOIN run_metrics m USING (run_id, metric_digest)
+SEMI JOIN units USING (app_name, eval_set_id, eval_id)
+WHERE m.references_digest IS NOT NULL AND list_contains($metrics::VARCHAR[], s.metric_name)
 """
 
 # Most turns have the same score and reason, so that few rows are returned.

@@ -128,6 +128,11 @@ class PendingScorer:
         """How many of the cases scored so far found a reference."""
         return self._pending.joined
 
+    @property
+    def cases(self) -> PendingCases:
+        """The cases that it finds, and those that it leaves alone."""
+        return self._pending
+
     def score(
         self,
         kind: RunKind,

@@ -3,9 +3,12 @@
 -- $digests: metric digests; $retry: also those whose score could not be had (not_evaluated, error), of crashed
 -- cases those with such a turn.
 -- $feedback: the digests whose metrics read feedback; $complaints: rules look for it.
+-- $with_references: for each digest the name of its metric if that reads references and has none; else empty.
 -- `unless_left_out`: a condition on c and w that is true of what no rule has left out.
 -- A case with a failed run is crashed under every metric: what else was said of it is older than that rule.
-wanted AS (SELECT unnest($digests::VARCHAR[]) AS metric_digest),
+wanted AS (
+  SELECT unnest($digests::VARCHAR[]) AS metric_digest, unnest($with_references::VARCHAR[]) AS with_references
+),
 failed_runs AS (
   SELECT DISTINCT app_name, eval_set_id, eval_id
   FROM newest_turns
@@ -60,6 +63,13 @@ done AS (
     )
     AND (app_name, eval_set_id, eval_id, metric_digest) NOT IN (FROM outdated)
 ),
+-- Without references, what an experiment scored against those of its set would lose its verdict.
+compared AS (
+  SELECT DISTINCT s.app_name, s.eval_set_id, s.eval_id, s.revision, s.metric_name
+  FROM these_scores s JOIN run_metrics m USING (run_id, metric_digest)
+  SEMI JOIN units USING (app_name, eval_set_id, eval_id)
+  WHERE m.references_digest IS NOT NULL
+),
 missing AS (
   SELECT c.app_name, c.eval_set_id, c.eval_id, c.revision, list(w.metric_digest) AS digests
   FROM newest_cases c CROSS JOIN wanted w
@@ -68,6 +78,11 @@ missing AS (
     WHERE d.app_name = c.app_name AND d.eval_set_id = c.eval_set_id AND d.eval_id = c.eval_id
       AND d.revision = c.revision AND d.metric_digest = w.metric_digest
   )
+  -- Such a run is no evidence: a tool call had no recorded result, or the simulated user failed.
+  AND (c.app_name, c.eval_set_id, c.eval_id) NOT IN (
+    SELECT app_name, eval_set_id, eval_id FROM units WHERE state = 'invalid'
+  )
+  AND (c.app_name, c.eval_set_id, c.eval_id, c.revision, w.with_references) NOT IN (FROM compared)
   {unless_left_out}
   GROUP BY ALL
 )
