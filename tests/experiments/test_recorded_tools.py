@@ -138,6 +138,38 @@ def test_scoring_the_store_of_an_experiment_leaves_its_verdicts_and_no_invalid_r
         assert len(store.rows("FROM scores")) == len(before) + 3
 
 
+@pytest.mark.slow
+def test_a_comparison_says_which_runs_are_invalid(evaltap: Evaltap) -> None:
+    run_two_versions(evaltap)
+    run(evaltap, "shop:renamed", "--version", "3")
+
+    _, out, _ = evaltap("compare", "x.duckdb@version=1", "x.duckdb@version=2")
+    code, _, said = evaltap("compare", "x.duckdb@version=1", "x.duckdb@version=3")
+
+    assert "note: x.duckdb@version=2: 1 of 2 runs are invalid" in out
+    assert code == 2
+    assert (
+        "x.duckdb@version=3: 2 of 2 runs are invalid (no evidence, in no rate), e.g. mock miss"
+        in said
+    )
+
+
+@pytest.mark.slow
+def test_the_runs_of_a_version_are_exported_and_compared_with_others(evaltap: Evaltap) -> None:
+    run_two_versions(evaltap)
+
+    code, _, said = evaltap("runs", "export", "x.duckdb@version=1", "--out", "1.json")
+    _, out, _ = evaltap("compare", "1.json", "x.duckdb@version=1")
+    _, lacks, _ = evaltap("compare", "1.json", "x.duckdb@version=2")
+    refused, _, why = evaltap("runs", "export", "x.duckdb@app=shop", "--out", "2.json")
+
+    assert (code, said) == (0, "evaltap runs: 2 cases written to 1.json\n")
+    assert "2 cases, 2 and 2 trials" in out
+    assert "note: x.duckdb@version=2: 1 of 2 runs are invalid" in lacks
+    assert refused == 2
+    assert "x.duckdb@app=shop: is traffic" in why
+
+
 def test_an_agent_that_swallows_the_miss_is_invalid_all_the_same(evaltap: Evaltap) -> None:
     code, found, _ = run(evaltap, "shop:swallows")
 

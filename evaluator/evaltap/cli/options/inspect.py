@@ -247,7 +247,8 @@ class RunsExportOptions:
 
     db: tuple[str, ...] = argument(
         "X.duckdb[#RUN,...]",
-        "a store, or some of its runs (default: the store of evaltap.toml, or ./cases.duckdb)",
+        "a store, some of its runs, or X.duckdb@version=V that `run` or `replay` ran (default: the store of"
+        " evaltap.toml, or ./cases.duckdb)",
         variable=STORE,
     )
     out: Path = option("--out FILE", "the file to write")

@@ -7,12 +7,13 @@ from datetime import UTC
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.origin import case_identity
+from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.cases.turn import Case
 from evaltap.evaluator.reports.compare.comparison import compare
 from evaltap.evaluator.reports.compare.files import (
@@ -52,6 +53,7 @@ from evaltap.schemas.formats.case import Invocation
 from evaltap.schemas.formats.metric import EvalMetric
 from evaltap.schemas.formats.result import EvalMetricResult
 from evaltap.schemas.known import check_known
+from evaltap.schemas.text import counted
 
 FORMS = (
     "a DuckDB file (all runs, or FILE#RUN,RUN), a baseline.json, an .evalset_result.json or"
@@ -95,29 +97,71 @@ def compare_sides(base: str, head: str, rules: Rules) -> Comparison:
     Versions that experiments ran are compared case by case, too.  Raises InputError for an invalid argument,
     and if one side is runs and the other traffic.
     """
-    selections = [selection_of(text) for text in (base, head)]
-    first, second = selections
+    first, second = selection_of(base), selection_of(head)
     if first is not None and second is not None:
         return compare_selections(first, second, rules)
-    if first is not None or second is not None:
-        raise InputError(
-            f"{base} and {head}: one is traffic (FILE@...), the other runs; expected two of the same kind"
-        )
-    return compare(read_side(base), read_side(head), rules)
+    found = compare(_runs_of(base, first), _runs_of(head, second), rules)
+    return _with_invalid_runs(found, first, second)
 
 
 def compare_selections(base: Selection, head: Selection, rules: Rules) -> Comparison:
     """Compare slices of traffic: case by case if experiments ran both, on the same cases; else as a whole."""
-    versions = [_experimented(side) for side in (base, head)]
-    if not all(versions):
+    if not (_is_experiment(base) and _is_experiment(head)):
         return compare_traffic(base, head, rules)
-    sides = []
-    for side, version in zip((base, head), versions, strict=True):
-        with side.opened() as store:
-            found = side_of(store, version=version)
-        sides.append(replace(found, name=side.name, trials=partial(_again, side, version)))
-    return compare(sides[0], sides[1], rules)
+    found = compare(_side_of_version(base), _side_of_version(head), rules)
+    return _with_invalid_runs(found, base, head)
 
+
+def _runs_of(text: str, selection: Selection | None) -> Side:
+    """Return the runs that an argument names; raise InputError if it selects traffic."""
+    if selection is None:
+        return read_side(text)
+    if not _is_experiment(selection):
+        raise InputError(
+            f"{text}: is traffic, which can only be compared with other traffic (FILE@...); expected runs:"
+            " FILE, FILE#RUN,RUN, or FILE@version=V that `evaltap run` or `replay` ran"
+        )
+    return _side_of_version(selection)
+
+
+def _side_of_version(side: Selection) -> Side:
+    with side.opened() as store:
+        found = side_of(store, version=side.version)
+    return replace(found, name=side.name, trials=partial(_again, side))
+
+
+def _with_invalid_runs(found: Comparison, *sides: Selection | None) -> Comparison:
+    """Add notes on runs that have no scores, as they are no evidence."""
+    notes = []
+    for side in filter(None, sides):
+        with side.opened() as store:
+            if (units := _units(store, side.version)).invalid:
+                notes.append(f"{side.name}: {units}")
+    return replace(found, notes=(*found.notes, *notes))
+
+
+class _Units(NamedTuple):
+    """Runs of experiments."""
+
+    all: int
+    invalid: int
+    reason: str
+    """Why the first one is invalid."""
+
+    def __str__(self) -> str:
+        share = f"{self.invalid:,} of {counted(self.all, 'run')}"
+        return f"{share} are invalid (no evidence, in no rate), e.g. {one_line(self.reason, 200)}"
+
+
+def _units(store: StoreReader, version: str) -> _Units:
+    return _Units(*store.rows(_UNITS, {"version": version})[0])
+
+
+_UNITS = """
+SELECT count(*), count(*) FILTER (state = 'invalid'),
+       coalesce(arg_min(reason, written_at) FILTER (state = 'invalid'), '')
+FROM latest_units SEMI JOIN (FROM experiments WHERE $version IN ('', version)) USING (experiment_id)
+"""
 
 _ONLY_UNITS = """
 SELECT count(*) > 0 AND count(*) = count(u.eval_id)
@@ -127,26 +171,27 @@ LEFT JOIN (SELECT DISTINCT app_name, eval_set_id, eval_id FROM units) u
 """
 
 
-def _experimented(side: Selection) -> str:
-    """Return the version that a side selects if all of it was run by experiments; otherwise empty."""
+def _is_experiment(side: Selection) -> bool:
+    """Return whether a side selects a version, all of which was run by experiments."""
     if not side.version:
-        return ""
+        return False
     with side.opened() as store:
         ((only_units,),) = store.rows(_ONLY_UNITS, {"version": side.version})
-    return side.version if only_units else ""
+    return bool(only_units)
 
 
-def _again(side: Selection, version: str, cases: Collection[CaseKey]) -> TrialCases:
+def _again(side: Selection, cases: Collection[CaseKey]) -> TrialCases:
     with side.opened() as store:
-        return _trials(store, (), cases, version)
+        return _trials(store, (), cases, side.version)
 
 
 def export_scores(texts: Sequence[str], out: Path) -> int:
     """Write the scores that arguments name as JSON Lines (`.jsonl`) or as a baseline (`.json`).
 
-    Returns the number of written scores or cases; raises InputError for another extension.
+    Returns the number of written scores or cases; raises InputError for another extension, and for traffic
+    that no experiment ran.
     """
-    sides = [read_side(text) for text in texts]
+    sides = [_runs_of(text, selection_of(text)) for text in texts]
     if out.suffix in LINES_ENDINGS:
         rows = []
         for side in sides:
@@ -255,6 +300,10 @@ def side_of(store: StoreReader, runs: Sequence[str] = (), *, version: str = "") 
         )
     ]
     if not scored:
+        units = _units(store, version)
+        if units.invalid and units.invalid == units.all:
+            selected = f"{path}@version={version}" if version else path
+            raise InputError(f"{selected}: {units}; there is nothing to compare")
         raise InputError(f"{path}: no scores yet; score it with `evaltap score {path}`")
     recordings = _recordings(_turns(store, runs, version, _SEEN))
     name = f"{path}#{','.join(runs)}" if runs else str(path)
