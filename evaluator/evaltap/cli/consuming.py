@@ -12,16 +12,18 @@ from evaltap.cli.messages import say
 from evaltap.cli.progress import MinuteLine
 from evaltap.cli.redaction import text_redactor
 from evaltap.cli.settings import is_discovered, named_in_hints
+from evaltap.evaluator.ingest.sources.base import CaseSource
 from evaltap.evaluator.monitoring.alerting.delivery import alert_outbox, is_silenced
 from evaltap.evaluator.monitoring.alerting.receivers import Receiver
 from evaltap.evaluator.monitoring.history import Alert
 from evaltap.evaluator.monitoring.model import summary
 from evaltap.evaluator.monitoring.rules import check_metrics, read_rules
 from evaltap.evaluator.pipeline.live.consumer import Consumed, ConsumerTask
+from evaltap.evaluator.pipeline.live.log_end import LogEnd
 from evaltap.evaluator.pipeline.live.outbox import Outbox, Reader
 from evaltap.evaluator.pipeline.live.running import Running
 from evaltap.evaluator.pipeline.live.status import heartbeat
-from evaltap.evaluator.pipeline.live.watcher import Watcher
+from evaltap.evaluator.pipeline.live.watcher import DELAY, Watcher
 from evaltap.evaluator.pipeline.maintenance.completeness import Total, landed_accounts
 from evaltap.evaluator.scoring.judge_session import JudgeSession
 from evaltap.evaluator.scoring.scorer import CaseScorer
@@ -131,11 +133,15 @@ def check_prices(
 def watching(
     command: str,
     rules: MonitorFile,
+    source: CaseSource,
     store: Store,
     receivers: Sequence[Receiver],
     ends: Callable[[], bool],
 ) -> tuple[list[ConsumerTask], Callable[[], Mapping[str, float]]]:
-    """Return the tasks that run the watches and send their alerts, and what returns the watches' evidence."""
+    """Return the tasks that run the watches and send their alerts, and what returns the watches' evidence.
+
+    `source` is the log that the store is fed from.
+    """
     if not rules.watch:
         return [], dict
     outbox = alert_outbox(store, rules, receivers, text_redactor)
@@ -151,7 +157,8 @@ def watching(
             say(command, f"{status} {summary(event)}{shown}")
         outbox.add(found)
 
-    watcher = Watcher(store, rules, report, ends=ends)
+    log_end = LogEnd(source, store, delay=DELAY)
+    watcher = Watcher(store, rules, report, ends=ends, read_to=log_end.read_to)
     return [watcher, outbox], lambda: watcher.evidence
 
 

@@ -308,6 +308,7 @@ def _tasks(
     watches, evidence = watching(
         options.command,
         rules,
+        source,
         store,
         receivers_of(
             rules, options.monitor, os.environ, allow_code=options.scoring.limits.allow_code

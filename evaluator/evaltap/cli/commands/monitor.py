@@ -86,7 +86,7 @@ def _replay(options: MonitorReplayOptions) -> int:
     rules = read_rules(options.rules)
     with open_stores(options.db) as store:
         # Like `consume`, except that nobody knows whether turns are still landing.
-        events = replay(store, rules, now=datetime.now(UTC), continues=False)
+        events = replay(store, rules, now=datetime.now(UTC))
     if options.json:
         print_json([event.data() for event in events])
     else:

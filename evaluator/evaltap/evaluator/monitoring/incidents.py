@@ -43,7 +43,8 @@ class _Alarm:
 def joined(events: Sequence[Event], leading: Collection[tuple[object, ...]] = ()) -> list[Event]:
     """Return events in which each alarm that is part of another one names it in `part_of`.
 
-    An alarm lists those that are part of it, and ends with the last of them.  The first one leads, but alarms
+    An alarm lists those that are part of it, and ends with the last of them; until then it is no state that
+    its own watch is ok.  The first one leads, but alarms
     of the streams `leading`, which receivers know, lead before others.
     """
     incidents: list[list[_Alarm]] = []
@@ -60,8 +61,9 @@ def joined(events: Sequence[Event], leading: Collection[tuple[object, ...]] = ()
     for alarms in incidents:
         if len(alarms) > 1:
             changed |= _as_one(alarms, leading)
-    found = (changed.get(id(event), event) for event in events)
-    return [event for event in found if event is not None]
+    found = [new for event in events if (new := changed.get(id(event), event)) is not None]
+    on = {one.fires.stream for one in _alarms(found) if one.ends is None}
+    return [event for event in found if event.status != "ok" or event.stream not in on]
 
 
 def _alarms(events: Sequence[Event]) -> Iterable[_Alarm]:

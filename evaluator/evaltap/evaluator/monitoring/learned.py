@@ -386,9 +386,9 @@ class LearnedWatch:
                 quantile=self._quantile,
                 progress=progress,
             )
-        elif stream.events:
-            yield from stream.events
-        elif stream.last is not None:
+            return
+        yield from stream.events
+        if stream.last is not None and not stream.alarms.firing:
             yield self._event(stream, "ok", stream.last, stream.alarms.share, stream.alarms)
 
     def _event(

@@ -115,7 +115,7 @@ class LimitWatch:
     def evaluate(
         self, store: StoreReader, changes: Changes, until: datetime | None
     ) -> Sequence[Event]:
-        """Return the alarms in all stored turns, and the state of streams without alarms."""
+        """Return the alarms in all stored turns, and the state of streams without one that is on."""
         if self._counting is None or not self._counting.holds(changes, self._watch.metric):
             self._counting, self._points = counting_of(store, self._watch), {}
         if self._counting is None:
@@ -152,7 +152,7 @@ class LimitWatch:
     def _evaluate_stream(
         self, slice_: Mapping[str, str], turns: Sequence[WatchedTurn], until: datetime | None
     ) -> Iterator[Event]:
-        """Yield the beginnings and ends of alarms in sorted turns, or the state if there was none.
+        """Yield the beginnings and ends of alarms in sorted turns, and the state if no alarm is on.
 
         With `until`, a window does not count before its end.
         """
@@ -181,7 +181,7 @@ class LimitWatch:
             if not done:
                 few = "the first five minutes have not ended"
             yield Event(self._watch.name, slice_, "learning", turns[-1].started_at, progress=few)
-        elif not state.events:
+        elif not state.firing:
             yield _event(self._watch, slice_, "ok", *state.seen)
 
     def _after(

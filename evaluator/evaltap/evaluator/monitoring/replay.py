@@ -40,7 +40,7 @@ class SilenceWatch:
     def evaluate(
         self, store: StoreReader, changes: Changes, until: datetime | None
     ) -> Sequence[Event]:
-        """Return all stored gaps, and the one up to `until`; later turns, of fast clocks, end none."""
+        """Return all gaps up to `until`, with the one that it ends; later turns, of fast clocks, end none."""
         point = self._point
         if point is not None and changes.since < point.day:
             point = None
@@ -55,7 +55,7 @@ class SilenceWatch:
                     self._point = point = _Point(day, last, gaps)
             begin, before, found = (None, None, ()) if point is None else point
             gaps, last = self._gaps(turns, begin, before, None)
-        return [*found, *gaps, *self._now(last or before, until, none=not (found or gaps))]
+        return [*found, *gaps, self._now(last or before, until)]
 
     def _turns(
         self, store: StoreReader, since: datetime | None, until: datetime | None
@@ -80,10 +80,10 @@ class SilenceWatch:
         ((last,),) = turns.rows(_LAST, {"since": since, "until": until})
         return found, last
 
-    def _now(self, last: datetime | None, until: datetime | None, *, none: bool) -> Sequence[Event]:
+    def _now(self, last: datetime | None, until: datetime | None) -> Event:
         if last is not None and until is not None and until - last > self._longest:
-            return [Event(self._watch.name, {}, "firing", last + self._longest, last)]
-        return [Event(self._watch.name, {}, "ok", last)] if none else []
+            return Event(self._watch.name, {}, "firing", last + self._longest, last)
+        return Event(self._watch.name, {}, "ok", last)
 
 
 _NEWEST: Final = "SELECT max(started_at)::DATE FROM {turns}"
@@ -109,7 +109,7 @@ class IncrementalWatch(Protocol):
     def evaluate(
         self, store: StoreReader, changes: Changes, until: datetime | None
     ) -> Sequence[Event]:
-        """Return all its alarms in chronological order, and its state if there were none."""
+        """Return all its alarms in chronological order, and its state if none is on."""
         ...
 
 
@@ -134,16 +134,17 @@ class Watches:
         store: StoreReader,
         now: datetime | None = None,
         *,
-        continues: bool = True,
+        silent_to: datetime | None = None,
         leading: Collection[tuple[object, ...]] = (),
     ) -> list[Event]:
-        """Return the alarms of all watches in chronological order, and the state of the others.
+        """Return the alarms of all watches in chronological order, and the state of those without one.
 
         Alarms of one cause are one, as in `incidents.joined`; `leading` are the streams of known alarms.
-        With `now` (aware), sessions that may not have ended do not count yet.  If traffic `continues` then, a
-        silence without a turn after it does, too.  Raises InputError for an unknown slice.
+        With `now` (aware), sessions that may not have ended do not count yet.  All turns before `silent_to`
+        (aware) are stored, so that a silence without a turn after it counts up to then.  Raises InputError
+        for an unknown slice.
         """
-        until = None if now is None else stored_time(now)
+        until, silent = (None if one is None else stored_time(one) for one in (now, silent_to))
         try:
             changes = self._changes.find(store)
             found = [
@@ -152,7 +153,7 @@ class Watches:
                 for event in one.evaluate(
                     store,
                     changes,
-                    until if continues or not isinstance(one, SilenceWatch) else None,
+                    silent if isinstance(one, SilenceWatch) else until,
                 )
             ]
         except BaseException:
@@ -162,15 +163,15 @@ class Watches:
         return sorted(found, key=lambda event: (event.at or datetime.min, event.watch))
 
 
-def replay(
-    store: StoreReader, rules: MonitorFile, *, now: datetime | None = None, continues: bool = True
-) -> list[Event]:
-    """Return the result of a first evaluation; `now` and `continues` as in `Watches.evaluate`.
+def replay(store: StoreReader, rules: MonitorFile, *, now: datetime | None = None) -> list[Event]:
+    """Return the alarms of a first evaluation, for which silence ends with the last turn, and the state of
+    watches without any.
 
     Alarms that are part of another one are listed there only.
     """
-    found = Watches(rules).evaluate(store, now, continues=continues)
-    return [event for event in found if not event.part_of]
+    found = [event for event in Watches(rules).evaluate(store, now) if not event.part_of]
+    turned = {event.stream for event in found if event.status in ("firing", "resolved")}
+    return [event for event in found if event.status != "ok" or event.stream not in turned]
 
 
 def described(events: Sequence[Event], rules: MonitorFile) -> list[Event]:

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from evaltap.evaluator.cases.identity import ChangedCases
@@ -29,16 +29,20 @@ AGAIN_SECONDS: Final = 60.0
 MOST_OF_TIME: Final = 20
 """After an evaluation of one second, none starts for twenty: landing has priority."""
 STATE_SECONDS: Final = 30.0
-"""The states of watches are stored when they change, and at least this often."""
+"""The states of watches are stored when they change, at least this often, and in the end."""
 CAUGHT_UP_SECONDS: Final = 10.0
-"""Without a record for this long, the log counts as read to its end, so that silence is the traffic's."""
+"""Without a record for this long, the log counts as read to its end, so that silence is the traffic's.  While
+records land, the log itself tells, and what ended this long ago has reached it.
+"""
+DELAY: Final = timedelta(seconds=CAUGHT_UP_SECONDS)
 log = logging.getLogger(__name__)
 
 
 class Watcher:
     """Evaluates watches when records have landed or been scored; calls `notify` with new alarms.
 
-    `ends` says whether the consumer only waits for this before it ends: then there is no pause.
+    `ends` says whether the consumer only waits for this before it ends: then there is no pause.  `read_to`
+    asks the log up to which time it has been read, as `LogEnd` does.
 
     Watches are evaluated on another thread; rows are written on the consumer's.  Alarms follow from stored
     rows alone: a consumer that was killed finds the same alarms again, and stores them once.
@@ -51,11 +55,12 @@ class Watcher:
         notify: Callable[[Sequence[Alert]], None],
         *,
         ends: Callable[[], bool] = lambda: False,
+        read_to: Callable[[], datetime | None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.rules = rules
-        self._ends = ends
+        self._ends, self._ask_read_to = ends, read_to
         self._store = store
         self._notify = notify
         self._clock = clock
@@ -66,18 +71,28 @@ class Watcher:
             lambda reader: watches.evaluate(
                 reader,
                 self._now(),
+                silent_to=self._silent_to,
                 leading={one.event.stream for one in firing(read_alerts(reader))},
             ),
             "watch",
         )
         self._began = clock()
         self._due = True
-        self._quiet = False
-        """Whether the log was read to its end when the evaluation started."""
+        self._read_to: datetime | None = None
+        """The time up to which the log was read when it was asked."""
+        self._ask_at = 0.0
+        self._silent_to: datetime | None = None
+        """The time up to which the log was read when the evaluation started; none if it ends with it."""
+        self._hears = False
+        """Whether the evaluation tells silence from a consumer that is behind."""
+        self._hears_new = False
+        """Whether the log was read to a later time since."""
         self._not_before = 0.0
         self._changed_at = clock()
         self._states: tuple[float, Sequence[object]] | None = None
         """When the states were stored, and what they were."""
+        self._unstored: Sequence[Event] | None = None
+        """The events of the last evaluation, if their figures were not stored."""
         self.evidence: dict[str, float] = {}
         """By watch, the evidence for a change at the last evaluation, divided by what raises an alarm."""
 
@@ -91,15 +106,28 @@ class Watcher:
             self._due, self._changed_at = True, now
         if self._evaluation.runs:
             self._take()
-        elif (self._due and self._ends()) or (now >= self._not_before and self._is_due(now)):
-            self._began, self._due = now, False
-            self._quiet = now - self._changed_at >= CAUGHT_UP_SECONDS
+            return False
+        self._listen(now)
+        ends = self._due and self._ends()
+        if ends or (now >= self._not_before and self._is_due(now)):
+            self._hears = ends or self._read_to is not None
+            self._silent_to = None if ends else self._read_to
+            self._began, self._due, self._hears_new = now, False, False
             self._evaluation.start()
         return False
 
+    def _listen(self, now: float) -> None:
+        if not self._listens or now < self._ask_at:
+            return
+        # While nothing lands, the log may be away, and asking would wait for it.
+        is_quiet = now - self._changed_at >= CAUGHT_UP_SECONDS
+        found = self._now() if is_quiet else self._ask_read_to()
+        if found is not None and (self._read_to is None or found > self._read_to):
+            self._read_to, self._hears_new = found, True
+        self._ask_at = now + LOOK_SECONDS
+
     def _is_due(self, now: float) -> bool:
-        caught_up = now - self._changed_at >= CAUGHT_UP_SECONDS
-        return self._due or now - self._began >= AGAIN_SECONDS or (caught_up and self._listens)
+        return self._due or self._hears_new or now - self._began >= AGAIN_SECONDS
 
     @property
     def idle(self) -> bool:
@@ -107,8 +135,10 @@ class Watcher:
         return not (self._due or self._evaluation.runs)
 
     def close(self) -> None:
-        """Wait for an evaluation under way; the next start evaluates again."""
+        """Wait for an evaluation under way, which the next start repeats, and store the last states."""
         self._evaluation.close()
+        if self._unstored is not None:
+            note_states(self._store, self._unstored)
 
     @property
     def _listens(self) -> bool:
@@ -131,7 +161,7 @@ class Watcher:
     def _note(self, events: Sequence[Event]) -> None:
         # Before the log is read to its end, silence only means that the consumer is behind.
         silent = [one.name for one in self.rules.watch if one.signal == SILENCE]
-        heard = events if self._quiet else [one for one in events if one.watch not in silent]
+        heard = events if self._hears else [one for one in events if one.watch not in silent]
         self.evidence = _evidence(heard)
         new = note_alerts(self._store, heard, [one.name for one in self.rules.watch])
         if new:
@@ -142,13 +172,13 @@ class Watcher:
         states = [
             (*one.stream, one.status, one.progress, one.part_of, len(one.also)) for one in events
         ]
-        now = self._clock()
+        now, self._unstored = self._clock(), events
         if (
             self._states is None
             or self._states[1] != states
             or now - self._states[0] >= STATE_SECONDS
         ):
-            self._states = now, states
+            self._states, self._unstored = (now, states), None
             note_states(self._store, events)
 
 
