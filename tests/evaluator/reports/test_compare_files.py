@@ -143,39 +143,56 @@ def test_a_case_whose_question_or_expectation_changed_is_not_compared(
     assert "s-1" not in {case["eval_id"] for case in found["cases"]}
 
 
-def test_agents_that_always_answer_the_same_are_pointed_out(evaltap: Evaltap) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("base", ["base.duckdb", "baseline.json", "base.evalset_result.json"])
+def test_sessions_in_which_only_the_new_version_crashed_are_compared(
+    evaltap: Evaltap, base: str
+) -> None:
     Path("m.json").write_text(json.dumps([RESPONSE]))
-    write_lines("a.jsonl", [recorded_case(f"s-{n}", False) for n in range(8)])
-    evaltap("score", "a.jsonl", "--metrics", "m.json", "--result", "a.json")
-    result = json.loads(Path("a.json").read_text())
-    again = [case | {"runId": 2} for case in result["evalCaseResults"]]
-    result["evalCaseResults"] += again
-    Path("a.json").write_text(json.dumps(result))
+    for side in ("base", "head"):
+        write_lines(f"{side}.jsonl", [two_turns(n, crashes=side == "head") for n in range(12)])
+        evaltap("record", "cases", f"{side}.jsonl", "--log", f"{side}.log.db")
+        evaltap("consume", "--log", f"{side}.log.db", "--db", f"{side}.duckdb", "--metrics", "m.json",
+                "--until-idle")  # fmt: skip
+        evaltap("score", f"{side}.jsonl", "--metrics", "m.json", "--result",
+                f"{side}.evalset_result.json")  # fmt: skip
+    evaltap("runs", "export", "base.duckdb", "--out", "baseline.json")
+    head = base.replace("base", "head").replace("headline.json", "head.duckdb")
 
-    _, found = compared(evaltap, "a.json", "a.json")
+    code, found = compared(evaltap, base, head)
+    _, mended = compared(evaltap, head, base)
 
-    assert any("have identical answers" in note for note in found["notes"])
+    assert (code, found["verdict"], found["changed"]) == (1, "regression", [])
+    assert mended["changed"] == []
+    assert {case["outcome"] for case in mended["cases"]} == {"newly_passing"}
 
 
-def test_files_of_other_names_are_one_eval_set_and_several_need_to_be_told(
+def two_turns(number: int, *, crashes: bool, first: int = 0) -> dict[str, Any]:
+    """A session; one that crashes does so in its first turn, and one that begins later lacks the others."""
+    asked = [{"role": "user", "content": f"Question {place}"} for place in (0, 1)][first:]
+    turns = [make_turn(f"t-{number}-{n}", userContent=one) for n, one in enumerate(asked)]
+    expected = [make_turn(f"e-{n}", userContent=one) for n, one in enumerate(asked)]
+    if crashes:
+        error = {"status": "error", "error": {"type": "RuntimeError"}}
+        turns, expected = [turns[0] | {"telemetry": error}], expected[:1]
+    return make_case(f"s-{number}", turns, conversation=expected, evalSetId="golden")
+
+
+@pytest.mark.slow
+def test_a_turn_that_was_taken_out_of_a_case_is_a_change_though_the_run_failed(
     evaltap: Evaltap,
 ) -> None:
-    base, head = write_runs(STEADY)
-    lines = [json.loads(line) for line in Path(head).read_text().splitlines()]
-    renamed = write_lines("h.jsonl", [line | {"evalSetId": "head"} for line in lines])
-    split = write_lines(
-        "h2.jsonl", [line | {"evalSetId": f"head-{line['runId']}"} for line in lines]
-    )
+    Path("m.json").write_text(json.dumps([RESPONSE]))
+    for side, first in (("base", 0), ("head", 1)):
+        crashes = side == "head"
+        cases = [recorded_case("s-0", False), two_turns(1, crashes=crashes, first=first)]
+        write_lines(f"{side}.jsonl", cases)
+        evaltap("score", f"{side}.jsonl", "--metrics", "m.json", "--result",
+                f"{side}.evalset_result.json")  # fmt: skip
 
-    code, found = compared(evaltap, base, renamed)
-    assert code == 0
-    assert "golden in base and head in head are treated as the same eval set" in found["notes"]
+    _, found = compared(evaltap, "base.evalset_result.json", "head.evalset_result.json")
 
-    code, _, error = evaltap("compare", base, split)
-    assert code == 2
-    assert "`evaltap compare` and `evaltap gate` pair by eval id alone with --pair-by-id" in error
-    code, found = compared(evaltap, base, split, "--pair-by-id")
-    assert (code, found["head"]["trials"]) == (0, 70)
+    assert found["changed"] == ["s-1"]
 
 
 @pytest.mark.slow
@@ -187,7 +204,7 @@ def test_a_baseline_is_small_readable_and_the_same_each_time(
     text = Path("a.json").read_text()
 
     assert text == Path("b.json").read_text()
-    assert json.loads(text)["format"] == "evaltap.baseline/1"
+    assert json.loads(text)["format"] == "evaltap.baseline/2"
     assert sum('"evalId"' in line for line in text.splitlines()) == 12
     assert '"final_response_avg_score":"1/1"' in text
     assert not re.search(r"20\d\d-\d\d", text)
@@ -207,7 +224,7 @@ def test_a_baseline_that_was_edited_wrong_is_refused(
     evaltap: Evaltap, change: Mapping[str, Any], message: str
 ) -> None:
     good = {
-        "format": "evaltap.baseline/1",
+        "format": "evaltap.baseline/2",
         "runs": 1,
         "metrics": [{"metricName": "m"}],
         "cases": [],
@@ -296,7 +313,7 @@ def test_a_slice_of_traffic_is_a_side(evaltap: Evaltap, traffic: str) -> None:
         ("@ap=shop", "did you mean 'app'?"),
         ("@shop", "is neither a period nor a slice"),
         ("@2020-01-01/2020-02-01", "no scored turn"),
-        ("", "one is traffic"),
+        ("", "is traffic, which can only be compared"),
     ],
 )
 def test_traffic_that_is_not_there_is_refused(

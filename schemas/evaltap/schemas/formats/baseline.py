@@ -21,7 +21,8 @@ class BaselineCase(WireModel):
     eval_set_id: str = ""
     eval_id: str = ""
     content: str = ""
-    """Hash of its input and expectation; empty: unknown."""
+    """Hashes of the inputs and expectations of its turns, joined by `-`; a last `-` if its run failed there.
+    Empty: unknown."""
     passed: Annotated[dict[str, str], Map] = {}
     """By metric, `passes/trials`; excludes trials without a verdict."""
     scores: Annotated[dict[str, list[float]], Map] = {}
@@ -36,7 +37,7 @@ class BaselineFile(WireModel):
     """The runs to compare others with."""
 
     format: Annotated[str, Always] = ""
-    """`evaltap.baseline/1`."""
+    """`evaltap.baseline/2`."""
     runs: Annotated[int, Always] = 0
     metrics: list[BaselineMetric] = []
     cases: list[BaselineCase] = []

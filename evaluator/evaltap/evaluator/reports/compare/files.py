@@ -32,7 +32,7 @@ from evaltap.schemas.files.content import iter_case_lines, write_bytes
 from evaltap.schemas.files.validation import parse
 from evaltap.schemas.formats.baseline import BaselineCase, BaselineFile, BaselineMetric
 
-FORMAT: Final = "evaltap.baseline/1"
+FORMAT: Final = "evaltap.baseline/2"
 _TRIAL: Final = "baseline"
 
 _NEEDED: Final = ("runId", "evalId", "metricName")

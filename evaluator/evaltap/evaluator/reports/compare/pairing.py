@@ -23,6 +23,7 @@ from evaltap.evaluator.reports.compare.sides import (
     Side,
     TrialCases,
     contents_of,
+    is_same_content,
 )
 from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import InputError
@@ -94,7 +95,7 @@ def pair_cases(base: Side, head: Side) -> PairedCases:
         for key in both
         if key in base.contents
         and key in head.contents
-        and base.contents[key] != head.contents[key]
+        and not is_same_content(base.contents[key], head.contents[key])
     ]
     if len(changed) == len(both):
         raise InputError(

@@ -259,7 +259,10 @@ def _data(invocation: Invocation | None) -> Case | None:
     return None if invocation is None else invocation.model_dump(by_alias=True)
 
 
-_SEEN = "user_text, final_text, expected_json, cost_usd, latency_ms"
+_SEEN = (
+    "user_text, final_text, expected_json, cost_usd, latency_ms,"
+    " coalesce(status IN ('error', 'incomplete'), FALSE)"
+)
 _EVAL_SET = """CASE
   WHEN s.repeat = '' THEN s.eval_set_id
   WHEN s.eval_set_id = s.repeat THEN ''

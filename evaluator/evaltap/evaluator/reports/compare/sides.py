@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from evaltap.evaluator.analysis.stats.exchange import Trials
 from evaltap.evaluator.cases.identity import CaseKey
-from evaltap.evaluator.cases.turn import Case, Turn
+from evaltap.evaluator.cases.turn import FAILED_RUNS, Case, Turn
 from evaltap.evaluator.reports.evidence import Comparison as Compared
 from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import InputError
@@ -26,6 +26,8 @@ class RecordedTurn(NamedTuple):
     expected: Case | None
     cost_usd: float | None
     latency_ms: float | None
+    failed: bool
+    """Whether its run failed or did not end, so that no other turn came after it."""
 
 
 def recorded_turn(actual: Case | None, expected: Case | None) -> RecordedTurn:
@@ -33,7 +35,8 @@ def recorded_turn(actual: Case | None, expected: Case | None) -> RecordedTurn:
     turn = Turn(actual)
     used = turn.data.get("telemetry") or {}
     cost, latency = used.get("costUsd"), used.get("latencyMs")
-    return RecordedTurn(turn.user_text, turn.final_text, expected, cost, latency)
+    failed = used.get("status") in FAILED_RUNS
+    return RecordedTurn(turn.user_text, turn.final_text, expected, cost, latency, failed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,8 @@ class Recording:
 
     trial: str
     content: str
-    """Hash of input and expectation; empty if unknown."""
+    """Hashes of the inputs and expectations of its turns, each followed by `-`, but for the last turn of one
+    that did not fail there; empty if unknown."""
     answers: str
     """Hash of the answers; empty if unknown."""
     cost_usd: float | None
@@ -52,25 +56,42 @@ class Recording:
 
 
 def recording_of(trial: str, turns: Sequence[RecordedTurn]) -> Recording:
-    """Return the recording of a session; ids, times and telemetry are not part of its content hash."""
-    content = [
-        (turn.user_text, None if turn.expected is None else _expected(turn.expected))
+    """Return the recording of a session; ids, times and telemetry are not part of its content."""
+    hashes = [
+        _named((turn.user_text, None if turn.expected is None else _expected(turn.expected)))
         for turn in turns
     ]
     return Recording(
         trial,
-        _named(content),
+        _CUT.join(hashes) + (_CUT if turns and turns[-1].failed else ""),
         _named([turn.answer for turn in turns]),
         _total([turn.cost_usd for turn in turns]),
         _total([turn.latency_ms for turn in turns]),
     )
 
 
+_CUT: Final = "-"
+
+
+def is_same_content(one: str, other: str) -> bool:
+    """Return whether two recordings are of the same input and expectation, as far as both went: a run that
+    fails leaves no turns after that.
+    """
+    short, long = sorted((one, other), key=len)
+    begun = short.rstrip(_CUT)
+    same = long.rstrip(_CUT) == begun
+    return same or (short.endswith(_CUT) and bool(begun) and long.startswith(begun + _CUT))
+
+
 def contents_of(recordings: Mapping[CaseKey, Sequence[Recording]]) -> dict[CaseKey, str]:
-    """Return the content hash of each case whose recordings agree on it."""
-    found = {key: {one.content for one in many} for key, many in recordings.items()}
-    agreed = {key: contents.pop() for key, contents in found.items() if len(contents) == 1}
-    return {key: content for key, content in agreed.items() if content}
+    """Return the content of each case whose recordings agree on it: that of the one that went furthest."""
+    found = {}
+    for key, many in recordings.items():
+        contents = {one.content for one in many}
+        furthest = max(contents, key=lambda one: (len(one.rstrip(_CUT)), -len(one)), default="")
+        if furthest and all(is_same_content(one, furthest) for one in contents):
+            found[key] = furthest
+    return found
 
 
 def _expected(turn: Case) -> object:
@@ -176,7 +197,7 @@ class Side:
     """The newest version of each metric is last."""
     recordings: Mapping[CaseKey, Sequence[Recording]] = field(default_factory=dict)
     contents: Mapping[CaseKey, str] = field(default_factory=dict)
-    """Hashes of input and expectation of cases, except cases whose trials differ."""
+    """Contents of cases, as of recordings, except cases whose trials differ."""
     trials: Callable[[Collection[CaseKey]], TrialCases] = no_trials
     """Reads the recordings of some cases."""
     rows: Sequence[ScoreRow] = ()
@@ -217,7 +238,7 @@ def metrics_of(rows: Iterable[ScoreRow]) -> dict[MetricKey, MetricSide]:
 
 
 def merged(sides: Sequence[Side]) -> Side:
-    """Return several sides as one with all their trials; cases that differ have no content hash."""
+    """Return several sides as one with all their trials; cases that differ have no content."""
     metrics: dict[MetricKey, MetricSide] = {}
     recordings: defaultdict[CaseKey, list[Recording]] = defaultdict(list)
     for side in sides:
