@@ -192,7 +192,7 @@ class TopicSource:
             self._next[partition.number] = wanted if start <= wanted <= end else start
         return self._next[partition.number]
 
-    def bounds(self) -> Mapping[Partition, Bounds]:
+    def bounds(self, *, waits: bool = True) -> Mapping[Partition, Bounds]:
         """Return the offsets that are kept."""
         return {
             Partition(TOPIC, number): Bounds(self._topic.start(number), self._topic.end(number))

@@ -138,7 +138,7 @@ class MemoryTopics:
         self._paused = set(partitions)
         self.ever_paused |= self._paused
 
-    def bounds(self) -> Mapping[Partition, Bounds]:
+    def bounds(self, *, waits: bool = True) -> Mapping[Partition, Bounds]:
         return {place: Bounds(0, self.visible.get(place, 0)) for place in self.partitions}
 
     def close(self) -> None:

@@ -80,8 +80,11 @@ class CaseSource(Protocol):
         """
         ...
 
-    def bounds(self) -> Mapping[Partition, Bounds]:
-        """Return the offsets that each partition holds now, to compute lag, gaps and the end of the log."""
+    def bounds(self, *, waits: bool = True) -> Mapping[Partition, Bounds]:
+        """Return the offsets that each partition holds now, to compute lag, gaps and the end of the log.
+
+        Raises InputError if a log that is away does not come back within a minute; at once unless it `waits`.
+        """
         ...
 
     def close(self) -> None:

@@ -353,11 +353,12 @@ class KafkaSource:
         there = {place.topic for place in self._retried(self._places)}
         return [topic for topic in self._location.topics if topic not in there]
 
-    def bounds(self) -> Mapping[Partition, Bounds]:
+    def bounds(self, *, waits: bool = True) -> Mapping[Partition, Bounds]:
         """Return the offsets that each partition holds now."""
-        places = self._retried(self._places)
-        starts = self._offsets_of(self._consumer.beginning_offsets, places)
-        ends = self._offsets_of(self._consumer.end_offsets, places)
+        patience = SILENT_SECONDS if waits else 0.0
+        places = self._retried(self._places, patience)
+        starts = self._offsets_of(self._consumer.beginning_offsets, places, patience)
+        ends = self._offsets_of(self._consumer.end_offsets, places, patience)
         return {
             Partition(place.topic, place.partition): Bounds(starts[place], ends[place])
             for place in places
@@ -394,14 +395,17 @@ class KafkaSource:
         ]
 
     def _offsets_of(
-        self, ask: Callable[[Sequence[Any]], Mapping[Any, int]], places: Sequence[Any]
+        self,
+        ask: Callable[[Sequence[Any]], Mapping[Any, int]],
+        places: Sequence[Any],
+        seconds: float = SILENT_SECONDS,
     ) -> Mapping[Any, int]:
-        return self._retried(lambda: ask_offsets(ask, places))
+        return self._retried(lambda: ask_offsets(ask, places), seconds)
 
-    def _retried(self, ask: Callable[[], T]) -> T:
+    def _retried(self, ask: Callable[[], T], seconds: float = SILENT_SECONDS) -> T:
         """Return the brokers' answer, retrying while brokers fail or elect leaders."""
         try:
-            return retry_transient(ask, SILENT_SECONDS)
+            return retry_transient(ask, seconds)
         except KafkaError as error:
             raise self._no_broker_error(error) from None
 

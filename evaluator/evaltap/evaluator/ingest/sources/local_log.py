@@ -65,7 +65,7 @@ class LocalLogSource:
             self._closed.wait(min(CHECK_SECONDS, remaining))
         return SourceBatch()
 
-    def bounds(self) -> Mapping[Partition, Bounds]:
+    def bounds(self, *, waits: bool = True) -> Mapping[Partition, Bounds]:
         """Return the offsets that the log holds now; empty while there is no file."""
         try:
             log = self._open()

@@ -41,7 +41,7 @@ class MemorySource:
         )
         return SourceBatch(records, {self.partition: self._next} if records else {})
 
-    def bounds(self) -> Mapping[Partition, Bounds]:
+    def bounds(self, *, waits: bool = True) -> Mapping[Partition, Bounds]:
         """Return the offsets of the records held now."""
         return {self.partition: Bounds(0, len(self._records))}
 

@@ -135,9 +135,9 @@ class OtlpSource:
                 return self._batch()
         return SourceBatch()
 
-    def bounds(self) -> Mapping[Partition, Bounds]:
+    def bounds(self, *, waits: bool = True) -> Mapping[Partition, Bounds]:
         """Return the offsets that each partition holds now."""
-        return self.source.bounds()
+        return self.source.bounds(waits=waits)
 
     def close(self) -> None:
         """Close the log; the next process reads the open traces again."""

@@ -29,7 +29,7 @@ class LogEnd:
     def read_to(self) -> datetime | None:
         """Return the time before which every turn that had ended has landed; None before that is known.
 
-        Asks the log, so not for each record, and not while it may be away.
+        Asks the log, so not for each record.
         """
         if self._asked is not None:
             at, ends = self._asked
@@ -40,7 +40,7 @@ class LogEnd:
         if self._asked is None:
             at = self._now()
             try:
-                self._asked = at, self._source.bounds()
-            except InputError:  # the next poll tells, or goes on when the log is back
+                self._asked = at, self._source.bounds(waits=False)
+            except InputError:  # it is away, of which the next poll tells
                 return self._read_to
         return self._read_to
