@@ -1,4 +1,4 @@
-"""A replay of plain functions: `turn.run_tool` and `@evaltap.tool` ask the recording, on any thread."""
+"""A replay of plain functions: `turn.run_tool` and `@tool` ask the recording, on any thread."""
 
 import asyncio
 import threading

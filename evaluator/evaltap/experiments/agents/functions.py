@@ -86,7 +86,7 @@ class FunctionAgent:
 
     abilities = Abilities(context=True, mocks=True)
     """Context messages are among the messages; state is recorded, and read from `turn` by nobody.  Tools are
-    those of `turn.run_tool` and `@evaltap.tool`.
+    those of `turn.run_tool` and `@tool`.
     """
 
     def __init__(self, function: Callable[..., Any], recorder: Recorder) -> None:

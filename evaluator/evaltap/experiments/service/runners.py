@@ -48,7 +48,7 @@ class AgentCall:
 Runner: TypeAlias = Callable[[AgentCall], Any]
 """An agent: returns its answer as a text, its turn as in a case, None for no answer, or its events, also as a
 generator; sync (on a thread of its own) or async.  An exception fails the turn.  Its tools ask `TOOL_ANSWERS`
-before they run, as those of `@evaltap.tool` do.
+before they run, as those of `@tool` do.
 """
 
 Session: TypeAlias = Callable[[AgentCall], AbstractAsyncContextManager[Runner]]
