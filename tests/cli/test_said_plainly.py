@@ -386,6 +386,20 @@ def test_sql_takes_the_store_before_the_statement_as_other_readers_do(evaltap: E
 
 
 @pytest.mark.slow
+def test_a_store_of_any_name_is_read_without_the_one_of_the_folder(evaltap: Evaltap) -> None:
+    for name in ("runs.db", "cases.duckdb"):
+        Path("c.jsonl").write_text(json.dumps(make_case(name)) + "\n")
+        evaltap("score", "c.jsonl", "--metrics", "m.json", "--db", name)
+
+    _, out, _ = evaltap("report", "--json", "runs.db")
+
+    assert json.loads(out)["cases"] == 1
+    assert evaltap("sql", "runs.db", "SELECT eval_id FROM scores", "--csv")[1].endswith(
+        "\nruns.db\n"
+    )
+
+
+@pytest.mark.slow
 def test_a_report_names_repeats_of_a_case_so_that_show_finds_them(
     evaltap: Evaltap, monkeypatch: pytest.MonkeyPatch
 ) -> None:

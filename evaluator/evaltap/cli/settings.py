@@ -9,7 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from evaltap.cli.declared import STORE, Declared
-from evaltap.evaluator.store.file_type import is_log
+from evaltap.evaluator.store.file_type import is_log, is_store
 from evaltap.schemas.errors import ConfigurationError, InputError
 from evaltap.schemas.files.magic_numbers import log_instead
 from evaltap.schemas.files.settings import (
@@ -112,7 +112,7 @@ def refuse_strange_brokers(log: str) -> None:
 def fill_in(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> list[str]:
     """Let variables take the place of required options, and insert the store to read.
 
-    If the first argument of a command is a store and no argument ends with `.duckdb`, the store of the
+    If the first argument of a command is a store and none is among the arguments, the store of the
     settings, or `cases.duckdb` in this folder, is inserted before the arguments.  Raises InputError if the
     first argument is a log instead.
     """
@@ -129,7 +129,7 @@ def fill_in(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> list[s
         text = declared.text()
         if text and action.option_strings:
             action.required = False
-        elif text and action.nargs not in ("*", "?") and not any(map(_is_store, arguments)):
+        elif text and action.nargs not in ("*", "?") and not _has_store(parser, arguments):
             if arguments and os.path.isfile(arguments[0]) and is_log(Path(arguments[0])):
                 raise InputError(log_instead(Path(arguments[0])))
             front.append(text)
@@ -142,6 +142,15 @@ def _is_given(action: argparse.Action, arguments: Sequence[str]) -> bool:
     return any(option.startswith(word) for option in action.option_strings for word in words)
 
 
-def _is_store(word: str) -> bool:
-    """Check whether a word names a store or runs of a store: `X.duckdb#RUN`."""
-    return word.partition("#")[0].endswith(".duckdb")
+def _has_store(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> bool:
+    """Check for the name `X.duckdb`, or runs of it (`X.duckdb#RUN`), and for a store of any other name."""
+    taking = {name for name, action in parser._option_string_actions.items() if action.nargs != 0}
+    return any(
+        word.partition("#")[0].endswith(".duckdb")
+        or (before not in taking and _is_path(word) and is_store(Path(word)))
+        for before, word in zip(["", *arguments], arguments, strict=False)
+    )
+
+
+def _is_path(word: str) -> bool:
+    return word.startswith("s3://") or os.path.exists(word)

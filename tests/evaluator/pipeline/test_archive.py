@@ -231,6 +231,18 @@ def test_commands_that_read_say_of_an_archive_what_they_say_of_its_store(
     assert json.dumps(of_archive).replace('"a"', '"x.duckdb"') == json.dumps(of_store)
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("filled")
+def test_an_archive_is_read_in_the_folder_of_the_usual_store(capsys: Out) -> None:
+    Path("x.duckdb").rename("cases.duckdb")
+
+    code, found = run(capsys, "report", "a", "--json")
+    pruned = run(capsys, "store", "prune", "--older-than", "90d", "--archived", "a", "--json")
+
+    assert code != 2, found
+    assert pruned[0] == 0, pruned
+
+
 @pytest.mark.usefixtures("filled")
 def test_a_store_and_its_archive_compare_as_equal(capsys: Out) -> None:
     code, found = run(capsys, "compare", "x.duckdb", "a", "--json")
