@@ -184,6 +184,26 @@ def test_a_subject_is_known_by_its_pseudonym(capsys: pytest.CaptureFixture[str])
     assert not {b"a-0", b"a-1"} & keys
 
 
+def test_without_the_key_of_the_log_it_says_that_pseudonyms_were_not_looked_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with (
+        Recorder("log.db", redaction_policy="userId=redact") as recorder,
+        recorder.turn(user="hi", session_id="s-1", user_id="alice@example.com"),
+    ):
+        pass
+    command = ["store", "erase", "--subject", "alice@example.com", "--log", "log.db", "--dry-run"]
+    main(command)
+    with_key = capsys.readouterr().out
+    Path("log.db.key").unlink()
+
+    main(command)
+
+    assert "log.db: 1 records would be removed" in with_key
+    assert "pseudonyms" not in with_key
+    assert "- pseudonyms: no key of log.db was found" in capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_scores_that_quote_the_subjects_feedback_go_and_the_cases_are_scored_again(
     capsys: pytest.CaptureFixture[str],

@@ -1,6 +1,9 @@
 """`evaltap store erase`: remove a person's cases from log, store and eval sets."""
 
 import glob
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from evaltap.cli.messages import print_json
@@ -35,7 +38,8 @@ def run(options: EraseOptions) -> int:
         )
     if misplaced := next(filter(is_database, options.files), None):
         raise InputError(f"{misplaced}: is a DuckDB file; name it with --db {misplaced}")
-    subject = _subject(options)
+    keys = _keys(options)
+    subject = _subject(options.subject, keys.values())
     places = erase(
         subject,
         logs=[*map(Path, options.log)],
@@ -43,7 +47,7 @@ def run(options: EraseOptions) -> int:
         files=options.files,
         dry_run=options.dry_run,
     )
-    cannot = _out_of_reach(options, places)
+    cannot = [*_in_these_places(options, places), *_without_key(keys), *OUT_OF_REACH]
     if options.json:
         data = {
             "sessions": len(subject.sessions),
@@ -66,7 +70,8 @@ def run(options: EraseOptions) -> int:
     return 0
 
 
-def _subject(options: EraseOptions) -> Subject:
+def _keys(options: EraseOptions) -> dict[str | None, bytes | None]:
+    """Return the key of each log, without logs the one of the environment; None if there is none."""
     for log in options.log:
         if "://" not in log:
             continue
@@ -74,24 +79,38 @@ def _subject(options: EraseOptions) -> Subject:
             f"--log {log}: records cannot be removed from a Kafka topic; set its retention, and erase from"
             " the DuckDB file that consumed it"
         )
-    names = {*spellings(options.subject)}
-    for key in {_key(log) for log in options.log or (None,)} - {None}:
-        assert key is not None
-        for name in spellings(options.subject):
-            names.add(str(PatternRedactor(key).value(name)))
-            names.update(Pseudonyms(key).token(kind, name) for kind in ("user", "hash"))
-    return Subject(frozenset(names))
+    return {log: _key(log) for log in options.log or (None,)}
 
 
 def _key(log: str | None) -> bytes | None:
-    try:
-        return redaction_key(log)
-    except InputError:
-        # Recorded without redaction, or the key is lost: only the id itself can be searched for.
-        return redaction_key(None)
+    if log is not None:
+        with suppress(InputError):  # recorded with the key of the environment, or the file is lost
+            return redaction_key(log)
+    return redaction_key(None) if os.environ.get("EVALTAP_REDACTION_KEY") else None
 
 
-def _out_of_reach(options: EraseOptions, places: list[Erased]) -> list[str]:
+def _subject(name: str, keys: Iterable[bytes | None]) -> Subject:
+    names = {*spellings(name)}
+    for key in {*keys} - {None}:
+        assert key is not None
+        for spelling in spellings(name):
+            names.add(str(PatternRedactor(key).value(spelling)))
+            names.update(Pseudonyms(key).token(kind, spelling) for kind in ("user", "hash"))
+    return Subject(frozenset(names))
+
+
+def _without_key(keys: Mapping[str | None, bytes | None]) -> list[str]:
+    lacking = [
+        log or "the logs that these places were recorded from" for log in keys if not keys[log]
+    ]
+    return lacking and [
+        f"pseudonyms: no key of {', '.join(lacking)} was found, so an id that redaction replaced was not"
+        " looked for; name each log with --log and keep its key beside it, or set EVALTAP_REDACTION_KEY"
+    ]
+
+
+def _in_these_places(options: EraseOptions, places: list[Erased]) -> list[str]:
+    """Return what stays in the places that were named."""
     mentions = [
         f"{one.place}: {one.mentions:,} cases of other people mention the subject; not changed"
         for one in places
@@ -103,4 +122,4 @@ def _out_of_reach(options: EraseOptions, places: list[Erased]) -> list[str]:
         for one in named
         for path in sorted(one.parent.glob(f"{glob.escape(one.name)}*.bad-*"))
     ]
-    return [*mentions, *aside, *OUT_OF_REACH]
+    return [*mentions, *aside]
