@@ -21,8 +21,8 @@ class BaselineCase(WireModel):
     eval_set_id: str = ""
     eval_id: str = ""
     content: str = ""
-    """Hashes of the inputs and expectations of its turns, joined by `-`; a last `-` if its run failed there.
-    Empty: unknown."""
+    """Hashes of the inputs of its turns, joined by `-`, each with that of what is expected, if known, after a
+    `.`; a last `-` if its run failed there.  Empty: unknown."""
     passed: Annotated[dict[str, str], Map] = {}
     """By metric, `passes/trials`; excludes trials without a verdict."""
     scores: Annotated[dict[str, list[float]], Map] = {}

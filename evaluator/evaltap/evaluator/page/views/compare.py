@@ -179,8 +179,13 @@ def _of_versions(
         headline=wording.headline(found),
         metrics=metric_lines(found, failing),
         paired=len(found.leading.cases),
+        left_out=_left_out(found),
         notes=_notes(found),
     )
+
+
+def _left_out(found: Comparison) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    return tuple((title, tuple(names)) for title, names in wording.listed(found))
 
 
 def _notes(found: Comparison) -> tuple[str, ...]:
@@ -272,7 +277,7 @@ def _compared(
         metric=metric.metric,
         usage=tuple((one.name, wording.usage(one)) for one in found.usage),
         paired=metric.base.cases,
-        left_out=tuple((title, tuple(names)) for title, names in wording.listed(found)),
+        left_out=_left_out(found),
         notes=_notes(found),
         show=address.show,
         tabs=tuple(Tab(name, len(many), address.to(show=name)) for name, many in by_tab.items()),

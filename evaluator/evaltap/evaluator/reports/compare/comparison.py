@@ -213,6 +213,7 @@ def _lines(base: CaseData | None, head: CaseData, compared: Compared) -> Iterato
     """Yield the calls and the answers of head's turns beside the expected ones, or else beside base's."""
     before = [] if base is None else [turn or {} for turn in base.get("actualConversation") or ()]
     evidence, note = evidence_of(head, compared, Limits())
+    expected = [turn.expected_answer for turn in evidence]
     if before and not any(turn.compared for turn in evidence):
         against_base = {**head, "source": {}, "conversation": before}
         evidence, note = evidence_of(against_base, compared, Limits())
@@ -223,14 +224,16 @@ def _lines(base: CaseData | None, head: CaseData, compared: Compared) -> Iterato
         if any(step.kind != "same" for step in turn.steps):
             yield from diff_lines(turn)
         answered = Turn(before[number]).final_text if number < len(before) else turn.answer
-        yield from _answer_lines(turn, answered)
+        yield from _answer_lines(
+            turn, answered, expected[number] if number < len(expected) else None
+        )
     if note:
         yield note
 
 
-def _answer_lines(turn: TurnEvidence, answered: str | None) -> Iterator[str]:
+def _answer_lines(turn: TurnEvidence, answered: str | None, expected: str | None) -> Iterator[str]:
     """Yield the answer of a turn of head, preceded by that of base and the expected one if they differ."""
-    wanted = {answered: "answer of base", turn.expected_answer: "expected answer"}
+    wanted = {answered: "answer of base", expected: "expected answer"}
     others = {text: name for text, name in wanted.items() if text not in (None, turn.answer)}
     for text, name in others.items():
         yield f"- {name}: {one_line(text or '', _ANSWER)}"

@@ -7,7 +7,7 @@ from datetime import UTC
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import orjson
 
@@ -261,7 +261,7 @@ def _data(invocation: Invocation | None) -> Case | None:
 
 _SEEN = (
     "user_text, final_text, expected_json, cost_usd, latency_ms,"
-    " coalesce(status IN ('error', 'incomplete'), FALSE)"
+    " coalesce(status IN ('error', 'incomplete'), FALSE), simulated"
 )
 _EVAL_SET = """CASE
   WHEN s.repeat = '' THEN s.eval_set_id
@@ -269,6 +269,8 @@ _EVAL_SET = """CASE
   ELSE left(s.eval_set_id, len(s.eval_set_id) - len(s.repeat) - 1)
 END"""
 """The eval set of a recording (`<set>@<repeat>`, or only the repeat's name), without the repeat."""
+_REPEAT: Final = "coalesce(concat_ws('@', if($version = '', NULL, nullif(version, '')), run), '')"
+"""What tells recordings of a case apart: the name of the run, and of one version also that version."""
 _Row = Sequence[Any]  # of a query
 
 
@@ -295,7 +297,7 @@ def side_of(store: StoreReader, runs: Sequence[str] = (), *, version: str = "") 
     known = store.column("SELECT run_id FROM runs ORDER BY started_at")
     for run in runs:
         check_known(run, known, f"{path}: no run '{run}'", f"`evaltap runs {path}` lists them")
-    query = sql(__name__, "side_scores").format(eval_set=_EVAL_SET)
+    query = sql(__name__, "side_scores").format(eval_set=_EVAL_SET, repeat=_REPEAT)
     scored = [
         (ScoreRow((app, eval_set, eval_id), *score), run, stored_set)
         for app, eval_set, eval_id, *score, run, stored_set in store.rows(
@@ -338,7 +340,9 @@ def _turns(
     if only is not None:
         condition = "WHERE [app_name, eval_set_id, eval_id] IN (SELECT unnest($only))"
         parameters["only"] = [list(key) for key in only]
-    query = sql(__name__, "side_turns").format(columns=columns, only=condition, eval_set=_EVAL_SET)
+    query = sql(__name__, "side_turns").format(
+        columns=columns, only=condition, eval_set=_EVAL_SET, repeat=_REPEAT
+    )
     with store.unlimited_memory():
         return store.rows(query, parameters)
 
@@ -351,13 +355,13 @@ def _by_trial(rows: Iterable[_Row]) -> Iterable[tuple[CaseKey, str, list[_Row]]]
 def _recordings(rows: Iterable[_Row]) -> Mapping[CaseKey, Sequence[Recording]]:
     found: defaultdict[CaseKey, list[Recording]] = defaultdict(list)
     for key, trial, turns in _by_trial(rows):
-        seen = [
-            RecordedTurn(
-                user_text, answer, None if expected is None else orjson.loads(expected), *used
-            )
-            for user_text, answer, expected, *used in turns
-        ]
-        found[key].append(recording_of(trial, seen))
+        seen = []
+        for user_text, answer, expected, *used, simulated in turns:
+            # What a run of an experiment has here is not of its set: another agent gave it in that run.
+            is_given = expected is not None and simulated is None
+            wanted = orjson.loads(expected) if is_given else None
+            seen.append(RecordedTurn(user_text, answer, wanted, *used))
+        found[key].append(recording_of(trial, seen, simulated=turns[0][-1]))
     return found
 
 

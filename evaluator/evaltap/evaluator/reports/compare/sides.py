@@ -45,63 +45,99 @@ class Recording:
 
     trial: str
     content: str
-    """Hashes of the inputs and expectations of its turns, each followed by `-`, but for the last turn of one
-    that did not fail there; empty if unknown."""
+    """Its turns, each followed by `-`, but for the last one of a session that did not fail there: the hash of
+    the user's text, and after a `.` that of what is expected, if that is known.  Empty if unknown, and for a
+    simulated user, whose texts depend on the answers."""
     answers: str
     """Hash of the answers; empty if unknown."""
     cost_usd: float | None
     """The total of all turns; None if it is unknown for a turn."""
     latency_ms: float | None
     """The sum over turns; None if it is unknown for a turn."""
+    is_given: bool = False
+    """Whether the user's texts are known to be those of an eval set."""
 
 
-def recording_of(trial: str, turns: Sequence[RecordedTurn]) -> Recording:
-    """Return the recording of a session; ids, times and telemetry are not part of its content."""
-    hashes = [
-        _named((turn.user_text, None if turn.expected is None else _expected(turn.expected)))
-        for turn in turns
-    ]
+def recording_of(
+    trial: str, turns: Sequence[RecordedTurn], *, simulated: bool | None = None
+) -> Recording:
+    """Return the recording of a session; ids, times and telemetry are not part of its content.
+
+    `simulated` is whether its user was; None: unknown.
+    """
+    content = _CUT.join(map(_content, turns)) + (_CUT if turns and turns[-1].failed else "")
     return Recording(
         trial,
-        _CUT.join(hashes) + (_CUT if turns and turns[-1].failed else ""),
+        "" if simulated else content,
         _named([turn.answer for turn in turns]),
         _total([turn.cost_usd for turn in turns]),
         _total([turn.latency_ms for turn in turns]),
+        simulated is False,
     )
 
 
 _CUT: Final = "-"
+_EXPECTED: Final = "."
+
+
+def _content(turn: RecordedTurn) -> str:
+    wanted = None if turn.expected is None else _expected(turn.expected)
+    return _named(turn.user_text) + (f"{_EXPECTED}{_named(wanted)}" if wanted else "")
 
 
 def is_same_content(one: str, other: str) -> bool:
-    """Return whether two recordings are of the same input and expectation, as far as both went: a run that
-    fails leaves no turns after that.
+    """Return whether two recordings are of the same input, and of the same expectation where both know it, as
+    far as both went: a run that fails leaves no turns after that.
     """
-    short, long = sorted((one, other), key=len)
-    begun = short.rstrip(_CUT)
-    same = long.rstrip(_CUT) == begun
-    return same or (short.endswith(_CUT) and bool(begun) and long.startswith(begun + _CUT))
+    short, long = sorted((one.split(_CUT), other.split(_CUT)), key=_length)
+    is_cut = bool(short[0]) and not short[-1]
+    return (is_cut or _length(short) == _length(long)) and all(
+        map(_is_same_turn, filter(None, short), long)
+    )
+
+
+def _length(turns: Sequence[str]) -> int:
+    return sum(map(bool, turns))
+
+
+def _is_same_turn(one: str, other: str) -> bool:
+    (asked, _, wanted), (asked_too, _, wanted_too) = (
+        turn.partition(_EXPECTED) for turn in (one, other)
+    )
+    return asked == asked_too and (not (wanted and wanted_too) or wanted == wanted_too)
 
 
 def contents_of(recordings: Mapping[CaseKey, Sequence[Recording]]) -> dict[CaseKey, str]:
-    """Return the content of each case whose recordings agree on it: that of the one that went furthest."""
+    """Return the content of each case whose recordings agree on it: that of the one that went furthest.
+
+    A case that its set gave several inputs, because it was edited in between, has all of them, which no
+    recording is the same as.
+    """
+
+    def length(content: str) -> tuple[int, bool, int]:
+        return _length(content.split(_CUT)), not content.endswith(_CUT), len(content)
+
     found = {}
     for key, many in recordings.items():
         contents = {one.content for one in many}
-        furthest = max(contents, key=lambda one: (len(one.rstrip(_CUT)), -len(one)), default="")
+        furthest = max(contents, key=length, default="")
         if furthest and all(is_same_content(one, furthest) for one in contents):
             found[key] = furthest
+        elif all(one.is_given for one in many):
+            found[key] = "".join(f",{one}" for one in sorted(contents))
     return found
 
 
 def _expected(turn: Case) -> object:
+    """Return the answer, the calls and the references of an expected turn; None if it expects nothing."""
     calls = [
         (call.get("name"), call.get("arguments"), call.get("result"))
         for call in turn.get("tools") or ()
         if call
     ]
     references = [_expected(one) for one in turn.get("references") or ()]
-    return Turn(turn).final_text, calls, references
+    found = Turn(turn).final_text, calls, references
+    return found if any(found) else None
 
 
 def _named(value: object) -> str:

@@ -4,14 +4,14 @@
 -- the name of their eval set tells apart, are trials of the same case.  $version, unless it is empty, leaves
 -- the recordings of one version of the agent.
 WITH repeats AS (
-  SELECT app_name, eval_set_id, eval_id, any_value(run) AS run, any_value(version) AS version
+  SELECT app_name, eval_set_id, eval_id, any_value({repeat}) AS repeat, any_value(version) AS version
   FROM turns WHERE run IS NOT NULL
   GROUP BY ALL
 ),
 named AS (
   SELECT s.*, r.kind, p.version,
          -- Of files and gates, the name of the repeat is only in that of the eval set.
-         coalesce(p.run, if(r.kind IN ('files', 'gate'), regexp_extract(s.eval_set_id, '@([^@]*)$', 1), ''))
+         coalesce(p.repeat, if(r.kind IN ('files', 'gate'), regexp_extract(s.eval_set_id, '@([^@]*)$', 1), ''))
            AS repeat
   FROM scores s JOIN runs r USING (run_id)
   LEFT JOIN repeats p USING (app_name, eval_set_id, eval_id)

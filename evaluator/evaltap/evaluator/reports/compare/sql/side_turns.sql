@@ -24,7 +24,11 @@ turns_then AS (
 named AS (
   SELECT * REPLACE ({eval_set} AS eval_set_id),
          concat_ws(' ', 'revision ' || revision, nullif(repeat, '')) AS trial
-  FROM (SELECT *, coalesce(run, '') AS repeat FROM turns_then) s
+  FROM (SELECT *, {repeat} AS repeat FROM turns_then) s
+  LEFT JOIN (  -- whether an experiment ran it with a simulated user; NULL: no experiment did
+    SELECT app_name, eval_set_id, eval_id, bool_or(ended_by IS NOT NULL) AS simulated
+    FROM units GROUP BY ALL
+  ) USING (app_name, eval_set_id, eval_id)
 )
 SELECT app_name, eval_set_id, eval_id, trial, {columns}
 FROM named

@@ -1,0 +1,121 @@
+"""`evaltap compare` and `gate` of versions that `evaltap run` ran: which cases are the same."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evaltap.evaluator.page.request import PageRequest, Person
+from evaltap.evaluator.page.views import compare
+from evaltap.evaluator.store.database import Store
+from support.builders.commands import Evaltap
+
+pytestmark = pytest.mark.slow
+
+AGENTS = '''
+def clerk(messages):
+    return "booked"
+
+def careless(messages):
+    return "done" if "seat" in messages[0]["content"] else "booked"
+
+def curious(messages):
+    """A simulated user whose second text depends on the first answer."""
+    heard = [one["content"] for one in messages if one["role"] == "user"]
+    said = [one["content"] for one in messages if one["role"] == "assistant"]
+    return ["seat", f"why {heard[-1]}?", "###STOP###"][len(said)]
+'''
+BOOKS = {
+    "metricName": "books",
+    "evaluatorName": "rule_avg_score",
+    "threshold": 1,
+    "criterion": {"rules": {"rules": [{"id": "b", "type": "contains", "values": ["booked"]}]}},
+}
+
+
+def asked(eval_id: str, text: str, app: str = "hall") -> dict[str, Any]:
+    turn = {"userContent": {"role": "user", "content": text}}
+    return {"evalId": eval_id, "conversation": [turn], "sessionInput": {"appName": app}}
+
+
+def write(name: str, *cases: dict[str, Any]) -> None:
+    Path("hall.py").write_text(AGENTS)
+    Path("metrics.json").write_text(json.dumps([BOOKS]))
+    Path(f"{name}.evalset.json").write_text(json.dumps({"evalSetId": name, "evalCases": cases}))
+
+
+def run(evaltap: Evaltap, name: str, version: str, agent: str = "clerk", *more: str) -> None:
+    _, out, said = evaltap("run", f"{name}.evalset.json", "--agent", f"hall:{agent}", "--metrics",
+                           "metrics.json", "--db", "x.duckdb", "--version", version, *more)  # fmt: skip
+    assert out, said
+
+
+def compared(evaltap: Evaltap, *more: str, base: str = "x.duckdb@version=1") -> tuple[int, Any]:
+    code, out, said = evaltap("compare", base, "x.duckdb@version=2", *more, "--json")
+    assert out, said
+    return code, json.loads(out)
+
+
+def test_what_a_simulated_user_said_is_no_input_that_changed(evaltap: Evaltap) -> None:
+    plan = {"conversationPlan": "Book a seat.", "stopSignal": "###STOP###"}
+    write("hall", *({"evalId": f"s-{n}", "conversationScenario": plan} for n in range(8)))
+    run(evaltap, "hall", "1", "clerk", "--user", "hall:curious")
+    run(evaltap, "hall", "2", "careless", "--user", "hall:curious")
+    evaltap("runs", "export", "x.duckdb@version=1", "--out", "1.json")
+
+    for base in ("x.duckdb@version=1", "1.json"):
+        code, found = compared(evaltap, base=base)
+        assert (code, found["verdict"], found["changed"]) == (1, "regression", [])
+        assert found["head"]["trials"] == 8
+
+
+def test_versions_that_ran_several_sets_are_paired_by_set_and_app(evaltap: Evaltap) -> None:
+    for name, app, text in (("a", "hall", "a place"), ("b", "bar", "a seat")):
+        write(name, *(asked(f"c-{n}", text, app) for n in range(8)))
+        run(evaltap, name, "1")
+        run(evaltap, name, "2", "careless")
+
+    code, found = compared(evaltap)
+
+    assert (code, found["base"]["cases"], found["drop"]) == (1, 16, 0.5)
+    broken = [case for case in found["cases"] if case["outcome"] == "newly_failing"]
+    assert {case["eval_set_id"] for case in broken} == {"b"}
+    assert found["differences"][0]["lines"] == [
+        "- base, + head", "- answer of base: booked", "+ answer: done"
+    ]  # fmt: skip
+
+
+def test_a_case_that_was_edited_between_the_runs_of_a_version_is_not_compared(
+    evaltap: Evaltap,
+) -> None:
+    write("hall", *(asked(f"c-{n}", "a place") for n in range(8)))
+    for version in ("1", "2"):
+        run(evaltap, "hall", version, "clerk", "--runs", "3")
+    write("hall", *(asked(f"c-{n}", "a seat" if n < 2 else "a place") for n in range(8)))
+    run(evaltap, "hall", "2", "careless", "--runs", "3")
+
+    code, found = compared(evaltap)
+    with Store("x.duckdb") as store:
+        sides = {"a": "version:1", "b": "version:2"}
+        page = compare.read(store, PageRequest(sides, Person("ann", "viewer"), Path("x.duckdb")))
+
+    assert (code, found["verdict"], found["changed"]) == (0, "pass", ["c-0", "c-1"])
+    assert found["head"]["trials"] == 36
+    assert page.left_out == (("different input or reference, not compared", ("c-0", "c-1")),)
+
+
+def test_a_gate_is_compared_with_the_exported_runs_of_a_version(evaltap: Evaltap) -> None:
+    cases = [asked(f"c-{n}", "a seat") for n in range(8)]
+    cases[0]["conversation"][0]["finalResponse"] = {"role": "assistant", "content": "booked"}
+    write("hall", *cases)
+    run(evaltap, "hall", "1")
+    evaltap("runs", "export", "x.duckdb@version=1", "--out", "1.json")
+    dimension = {"name": "quality", "threshold": 1, "metrics": [BOOKS]}
+    Path("gate.json").write_text(json.dumps({"dimensions": [dimension]}))
+
+    code, out, said = evaltap("gate", "hall.evalset.json", "--agent", "hall:careless", "--gate", "gate.json",
+                              "--baseline", "1.json", "--fail-on", "regressed", "--json")  # fmt: skip
+
+    assert code == 1, said
+    assert json.loads(out)["comparison"]["changed"] == []
