@@ -241,6 +241,17 @@ def test_cases_of_one_side_are_listed_and_not_compared(evaltap: Evaltap) -> None
     assert (found["added"], found["removed"]) == (["new"], [])
 
 
+def test_cases_that_head_lost_are_an_error_of_the_junit_report_too(evaltap: Evaltap) -> None:
+    base, head = write_runs(STEADY)
+    lines = [json.loads(line) for line in Path(head).read_text().splitlines()]
+    lost = write_lines("h.jsonl", [one for one in lines if one["evalId"] != "s-01"])
+
+    code, _, _ = evaltap("compare", base, lost, "--report", "junit.xml")
+
+    assert code == 3
+    assert '<error message="1 of' in Path("junit.xml").read_text()
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

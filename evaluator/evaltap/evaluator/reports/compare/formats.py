@@ -175,7 +175,12 @@ def _body(one: Difference) -> Iterator[str]:
 
 def _whole(metric: MetricChange, found: Comparison) -> Test:
     """Return the test of all cases of a metric together; its body names those that got worse."""
-    reasons = [one for one in found.reasons if one.startswith(f"{metric.metric}: ")]
+    others = {one.metric for one in found.metrics} | {one.name for one in found.usage}
+    others.discard(metric.metric)
+    # A reason without a name, such as lost cases, is one for all metrics.
+    reasons = [
+        one for one in found.reasons if not any(one.startswith(f"{name}: ") for name in others)
+    ]
     tag = None
     if metric.decides and reasons and found.exit_code:
         tag = "failure" if found.exit_code == 1 else "error"
