@@ -166,6 +166,19 @@ def test_a_plan_for_a_simulated_user_is_written_as_adk_has_it() -> None:
     }
 
 
+def test_a_plan_for_a_simulated_user_is_read_with_the_ends_of_adks_conversations() -> None:
+    plan = {"starting_prompt": "Hi", "conversation_plan": "Ask.", "user_persona": {"id": "NOVICE"}}
+    given = {"eval_set_id": "s", "eval_cases": [{"eval_id": "c", "conversation_scenario": plan}]}
+
+    read = adk.from_adk(given)
+
+    scenario = read.eval_cases[0].conversation_scenario
+    assert scenario is not None
+    assert (scenario.starting_prompt, scenario.conversation_plan) == ("Hi", "Ask.")
+    assert (scenario.stop_signal, scenario.max_allowed_invocations) == ("</finished>", 20)
+    assert adk.to_adk(read)["eval_cases"][0]["conversation_scenario"] == plan
+
+
 def test_a_wrong_place_is_named(tmp_path: Path) -> None:
     path = tmp_path / "s.json"
     path.write_text(json.dumps({"eval_set_id": "s", "eval_cases": [{"eval_id": 3}]}))

@@ -25,8 +25,7 @@ from evaltap.schemas.files.adk import from_adk, to_adk
 from evaltap.schemas.files.adk_older import METRICS, metrics_of_config
 from evaltap.schemas.files.canonical import loads
 from evaltap.schemas.files.documents import metrics_of
-from evaltap.schemas.files.validation import parse
-from evaltap.schemas.formats.case import ConversationScenario, EvalCase, EvalSet, Invocation
+from evaltap.schemas.formats.case import EvalCase, EvalSet, Invocation
 from evaltap.schemas.formats.metric import EvalMetric
 from evaltap.schemas.formats.model import WireModel
 from evaltap.schemas.formats.result import EvalCaseResult, EvalMetricResult, EvalSetResult
@@ -34,7 +33,6 @@ from evaltap.schemas.formats.result import EvalCaseResult, EvalMetricResult, Eva
 _LOG = logging.getLogger("evaltap.serve")
 _STATUSES: Final = {"passed": 1, "failed": 2}
 _NOT_EVALUATED: Final = 3
-_SCENARIO: Final = "adkConversationScenario"
 _FREE: Final = {"args", "response", "state", "finalSessionState"}
 """Objects whose keys are the user's."""
 _DESCRIPTIONS: Final = {
@@ -268,10 +266,11 @@ def _edited(stored: EvalCase, sent: EvalCase) -> EvalCase:
             for place, one in enumerate(sent.conversation)
             for was, now in [known.get(_name(place, one), (None, None))]
         ]
-    if stored.conversation_scenario and isinstance(changed.get(_SCENARIO), dict):
-        whole = stored.conversation_scenario.model_dump(by_alias=True)
-        whole |= _camel(changed.pop(_SCENARIO))
-        changed["conversation_scenario"] = parse(ConversationScenario, whole)
+    if stored.conversation_scenario and (now := changed.get("conversation_scenario")):
+        was = shown.conversation_scenario or stored.conversation_scenario
+        changed["conversation_scenario"] = stored.conversation_scenario.model_copy(
+            update=_changes(now, was)
+        )
     return stored.model_copy(update=changed)
 
 

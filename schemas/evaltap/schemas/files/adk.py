@@ -6,11 +6,17 @@ Keys without a counterpart here (`final_session_state`, `app_details`, durations
 """
 
 from collections.abc import Mapping
+from typing import Final
 
 from evaltap.schemas.data import Json, JsonObject
 from evaltap.schemas.errors import FormatError
 from evaltap.schemas.formats.case import EvalCase, EvalSet, Invocation, SessionInput, Tool
 from evaltap.schemas.formats.message import Message
+from evaltap.schemas.formats.model import WireModel
+
+STOP_SIGNAL: Final = "</finished>"
+MOST_TURNS: Final = 20
+"""How ADK's simulated users end a conversation: by what they say, or after so many turns."""
 
 
 def is_adk_eval_set(data: object) -> bool:
@@ -91,7 +97,19 @@ class _Reader:
             "sessionInput": self.session(session, f"{place}.session_input") if session else None,
             "creationTimestamp": _take(rest, "creation_timestamp") or None,
             **({"adkRubrics": rubrics} if rubrics else {}),
-            **({"adkConversationScenario": scenario} if scenario else {}),
+            "conversationScenario": self.scenario(scenario, f"{place}.conversation_scenario")
+            if scenario
+            else None,
+            **rest,
+        }
+
+    def scenario(self, value: object, place: str) -> JsonObject:
+        rest = self.as_object(value, place)
+        return {
+            "startingPrompt": _take(rest, "starting_prompt"),
+            "conversationPlan": _take(rest, "conversation_plan"),
+            "stopSignal": STOP_SIGNAL,
+            "maxAllowedInvocations": MOST_TURNS,
             **rest,
         }
 
@@ -222,7 +240,7 @@ def to_adk(eval_set: EvalSet) -> JsonObject:
 def _case(case: EvalCase) -> JsonObject:
     extra = _extra(case)
     rubrics = extra.pop("adkRubrics", None)
-    scenario = extra.pop("adkConversationScenario", None) or _scenario(case)
+    scenario = _scenario(case)
     turns = case.conversation or case.actual_conversation
     last = case.conversation[-1] if case.conversation else None
     if last and last.state and "finalSessionState" not in extra:
@@ -245,6 +263,7 @@ def _scenario(case: EvalCase) -> JsonObject | None:
     return {
         "starting_prompt": planned.starting_prompt,
         "conversation_plan": planned.conversation_plan,
+        **_extra(planned),
     }
 
 
@@ -302,5 +321,5 @@ def _content(message: Message | None, role: str) -> JsonObject:
     return {"parts": parts or [{"text": message.content}], "role": role}
 
 
-def _extra(model: EvalSet | EvalCase | Invocation | SessionInput) -> JsonObject:
+def _extra(model: WireModel) -> JsonObject:
     return dict(model.model_extra or {})
