@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from evaltap.evaluator.page.request import PageRequest, Person
+from evaltap.evaluator.page.request import PageRequest
+from evaltap.evaluator.page.security.access import Person
 from evaltap.evaluator.page.views import compare
 from evaltap.evaluator.store.database import Store
 from support.builders.commands import Evaltap
@@ -60,10 +61,13 @@ def compared(evaltap: Evaltap, *more: str, base: str = "x.duckdb@version=1") -> 
 def test_what_a_simulated_user_said_is_no_input_that_changed(evaltap: Evaltap) -> None:
     plan = {"conversationPlan": "Book a seat.", "stopSignal": "###STOP###"}
     write("hall", *({"evalId": f"s-{n}", "conversationScenario": plan} for n in range(8)))
-    run(evaltap, "hall", "1", "clerk", "--user", "hall:curious")
-    run(evaltap, "hall", "2", "careless", "--user", "hall:curious")
+    user = ("--user", "hall:curious", "--result")
+    run(evaltap, "hall", "1", "clerk", *user, "1.evalset_result.json")
+    run(evaltap, "hall", "2", "careless", *user, "2.evalset_result.json")
     evaltap("runs", "export", "x.duckdb@version=1", "--out", "1.json")
 
+    code, out, _ = evaltap("compare", "1.evalset_result.json", "2.evalset_result.json", "--json")
+    assert (code, json.loads(out)["changed"]) == (1, [])
     for base in ("x.duckdb@version=1", "1.json"):
         code, found = compared(evaltap, base=base)
         assert (code, found["verdict"], found["changed"]) == (1, "regression", [])

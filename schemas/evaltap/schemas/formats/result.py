@@ -77,6 +77,8 @@ class EvalCaseResult(WireModel):
     eval_metric_result_per_invocation: list[EvalMetricResultPerInvocation] = []
     session_id: str = ""
     user_id: str = ""
+    ended_by: str = ""
+    """Why the conversation with a simulated user ended; empty without one.  Added by evaltap."""
 
 
 class StatusCounts(WireModel):

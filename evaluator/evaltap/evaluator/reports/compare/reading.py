@@ -231,7 +231,9 @@ def read_result_side(path: Path) -> Side:
         expected = [_data(pair.expected_invocation) for pair in pairs]
         made[key][trial] = _case(case.eval_id, actual, expected)
         if pairs:
-            recordings[key].append(recording_of(trial, list(map(recorded_turn, actual, expected))))
+            turns = list(map(recorded_turn, actual, expected))
+            simulated = True if case.ended_by else None
+            recordings[key].append(recording_of(trial, turns, simulated=simulated))
     if not rows:
         raise FormatError("contains no scores; expected metric results of cases", path=str(path))
     runs = len({row.trial for row in rows})
