@@ -258,6 +258,18 @@ def test_a_folder_is_shown_on_one_screen(
     assert len(out.splitlines()) <= 40
 
 
+def test_a_file_that_is_named_twice_is_read_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "one"
+    shutil.copy(DATA / "codex-rollout.jsonl", file)
+    (tmp_path / "link").symlink_to(file)
+
+    code, out, _ = run(tmp_path, file, "--json", capsys=capsys)
+
+    assert (code, json.loads(out)["turns"]) == (0, 1)
+
+
 def test_many_files_are_counted_by_format(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

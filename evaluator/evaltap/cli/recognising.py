@@ -1,5 +1,6 @@
 """Read files of any supported format as eval cases, recognised by their content."""
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -324,12 +325,16 @@ def _shown(whole: object) -> str:
 
 
 def files_in(paths: Sequence[Path]) -> Iterator[Path]:
-    """Yield the files, and those in folders and below, without hidden ones."""
-    for path in paths:
-        if not path.is_dir():
-            yield path
-            continue
-        for file in sorted(path.rglob("*")):
-            hidden = any(part.startswith(".") for part in file.relative_to(path).parts)
-            if file.is_file() and not hidden:
-                yield file
+    """Yield the files, and those in folders and below, without hidden ones; each once."""
+    files = (file for path in paths for file in _below(path))
+    yield from {os.path.realpath(file): file for file in files}.values()
+
+
+def _below(path: Path) -> Iterator[Path]:
+    if not path.is_dir():
+        yield path
+        return
+    for file in sorted(path.rglob("*")):
+        hidden = any(part.startswith(".") for part in file.relative_to(path).parts)
+        if file.is_file() and not hidden:
+            yield file
