@@ -165,8 +165,10 @@ def test_a_result_file_of_adk_is_not_an_empty_eval_set(evaltap: Evaltap) -> None
     assert "is a result file; expected an eval set" in err
 
 
-def test_a_golden_without_turns_does_not_ask_for_another_column(evaltap: Evaltap) -> None:
-    Path("g.json").write_text('[{"scenario": "buy a ticket", "turns": null, "name": "g"}]')
+def test_a_golden_without_turns_and_scenario_does_not_ask_for_another_column(
+    evaltap: Evaltap,
+) -> None:
+    Path("g.json").write_text('[{"scenario": "", "turns": null, "name": "g"}]')
 
     code, _, err = evaltap("convert", "g.json", "--out", "o.jsonl")
 

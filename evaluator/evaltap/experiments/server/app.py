@@ -25,7 +25,6 @@ from evaltap.evaluator.scoring.settings import check_code
 from evaltap.experiments.server.entrance import Entrance, Guarded
 from evaltap.experiments.server.routing import Handler, Names, Route, Routes, answer, off_loop
 from evaltap.experiments.server.runs import BusyError, Evaluating, Run, Runs
-from evaltap.experiments.service.evaluation import scorer_of
 from evaltap.experiments.stores.errors import ChangedError, ExistsError, NotFoundError
 from evaltap.experiments.stores.eval_sets import EvalSetStoring
 from evaltap.experiments.stores.metrics import MetricStoring
@@ -140,7 +139,6 @@ class EvaluationApi:
         self.app_name = evaluator.app_name
         self.stores = stores
         self.runs = Runs(evaluator, at_once, self.check_code, run_seconds)
-        self._options = evaluator.options
         self._paths = paths
         self._allow_code = allow_code
 
@@ -182,11 +180,6 @@ class EvaluationApi:
     def check_code(self, metrics: Sequence[EvalMetric]) -> None:
         """Raise InputError for metrics that run code, unless that is allowed."""
         check_code(metrics, "metrics", allowed=self._allow_code)
-
-    async def check_metric(self, metric: EvalMetric) -> None:
-        """Raise InputError or UnknownEvaluatorError for a metric with which every run would fail."""
-        self.check_code([metric])
-        await off_loop(scorer_of, [metric], self._options)
 
     def started(self, eval_set_id: str, **options: Any) -> Run:  # fields of Options
         """Start a run; raise RefusedError if there is no room."""
@@ -364,7 +357,7 @@ class _Metrics:
         if not (given or name):
             raise RefusedError(400, "metric.metricName must not be empty")
         metric = metric.model_copy(update={"metric_name": given or name})
-        await self._api.check_metric(metric)
+        self._api.check_code([metric])
         return set_id, metric
 
 
