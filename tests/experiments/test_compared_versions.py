@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from evaltap.api import evaluate
 from evaltap.evaluator.page.request import PageRequest
 from evaltap.evaluator.page.security.access import Person
 from evaltap.evaluator.page.views import compare
@@ -74,6 +75,27 @@ def test_what_a_simulated_user_said_is_no_input_that_changed(evaltap: Evaltap) -
         assert found["head"]["trials"] == 8
 
 
+def test_in_python_too_the_answers_to_a_simulated_user_are_shown(evaltap: Evaltap) -> None:
+    plan = {"conversationPlan": "Book a seat.", "maxAllowedInvocations": 1}
+    write("hall", *({"evalId": f"s-{n}", "conversationScenario": plan} for n in range(8)))
+
+    def user(messages: list[dict[str, Any]]) -> str:
+        return "seat"
+
+    def clerk(messages: list[dict[str, Any]]) -> str:
+        return "booked"
+
+    def careless(messages: list[dict[str, Any]]) -> str:
+        return "done"
+
+    base, head = (
+        evaluate("hall.evalset.json", "metrics.json", agent=one, user=user, version=one.__name__)
+        for one in (clerk, careless)
+    )
+
+    assert "+ answer: done" in repr(head.compare(base))
+
+
 def test_versions_that_ran_several_sets_are_paired_by_set_and_app(evaltap: Evaltap) -> None:
     for name, app, text in (("a", "hall", "a place"), ("b", "bar", "a seat")):
         write(name, *(asked(f"c-{n}", text, app) for n in range(8)))
@@ -123,3 +145,22 @@ def test_a_gate_is_compared_with_the_exported_runs_of_a_version(evaltap: Evaltap
 
     assert code == 1, said
     assert json.loads(out)["comparison"]["changed"] == []
+
+
+def test_a_run_of_some_cases_is_compared_with_one_of_all_under_metrics_with_references(
+    evaltap: Evaltap,
+) -> None:
+    cases = [asked(f"c-{n}", "a seat") for n in range(4)]
+    for case in cases:
+        case["conversation"][0]["finalResponse"] = {"role": "assistant", "content": "booked"}
+    write("hall", *cases)
+    text = {"finalResponse": {"text": {"matchStrategy": "exact"}}}
+    same = {"metricName": "final_response_avg_score", "threshold": 1, "criterion": text}
+    Path("metrics.json").write_text(json.dumps([same]))
+    run(evaltap, "hall", "1", "clerk", "--runs", "5")
+    run(evaltap, "hall", "2", "careless", "--runs", "5", "--case", "c-1")
+    run(evaltap, "hall", "2", "careless", "--runs", "5", "--filter", "c-[23]")
+
+    code, found = compared(evaltap, "--subset")
+
+    assert (code, found["removed"], found["head"]["trials"]) == (1, ["c-0"], 15)

@@ -242,7 +242,7 @@ def run_of(
     summary = summarise(store, run_id=run_id)
     differences = read_differences(store, summary, case_files=case_files)
     side = side_of(store, () if run_id is None else (run_id,))
-    made = side.trials(list(side.contents))
+    made = side.trials(list(side.recordings))
 
     def trials(cases: Collection[CaseKey]) -> TrialCases:
         return {key: made[key] for key in cases if key in made}

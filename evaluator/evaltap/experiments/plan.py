@@ -4,7 +4,7 @@ change.
 
 import hashlib
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Final, Literal
@@ -70,10 +70,13 @@ class CaseSet:
 
     name: str
     cases: tuple[RunCase, ...]
+    whole: tuple[RunCase, ...] = ()
+    """The set of which `cases` were chosen; empty if these are all.  A metric's version depends on all its
+    expected turns, so that a run of some cases can be compared with one of all."""
 
     def references(self, redactor: Redactor | None = None) -> References:
         """Return the expected turns by eval id, redacted like the turns that they are compared with."""
-        expected = {one.eval_id: [*one.expected] for one in self.cases}
+        expected = {one.eval_id: [*one.expected] for one in self.whole or self.cases}
         if redactor is not None:
             expected = {name: _redacted(turns, redactor) for name, turns in expected.items()}
         return References(expected, "eval_id")
@@ -117,8 +120,14 @@ def read_set(path: Path, chosen: Sequence[str] = ()) -> CaseSet:
         for one in unknown
     ]
     refuse(str(path), problems)
-    picked = tuple(one for one in cases.values() if not chosen or one.eval_id in chosen)
-    return CaseSet(name or eval_set_name(path), picked)
+    found = CaseSet(name or eval_set_name(path), tuple(cases.values()))
+    return only(found, chosen) if chosen else found
+
+
+def only(cases: CaseSet, chosen: Collection[str]) -> CaseSet:
+    """Return some cases of a set by their eval ids."""
+    kept = tuple(one for one in cases.cases if one.eval_id in chosen)
+    return replace(cases, cases=kept, whole=cases.whole or cases.cases)
 
 
 def continued(cases: CaseSet, turn: int) -> CaseSet:
@@ -126,10 +135,12 @@ def continued(cases: CaseSet, turn: int) -> CaseSet:
 
     A case without further turns stays as it is.  Raises InputError if that are all.
     """
-    made = [_continued(one, turn) for one in cases.cases]
+    made, whole = (
+        tuple(_continued(one, turn) for one in some) for some in (cases.cases, cases.whole)
+    )
     if not any(one.scenario for one in made):
         raise InputError(f"--continue-from {turn}: no case has more than {counted(turn, 'turn')}")
-    return replace(cases, cases=tuple(made))
+    return replace(cases, cases=made, whole=whole)
 
 
 def _continued(case: RunCase, turn: int) -> RunCase:

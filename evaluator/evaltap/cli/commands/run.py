@@ -29,7 +29,7 @@ from evaltap.evaluator.store.database import Store
 from evaltap.experiments.early_stop import parse_until
 from evaltap.experiments.outcome import CaseOutcome, MetricOutcome
 from evaltap.experiments.partners import User
-from evaltap.experiments.plan import CaseSet, continued, read_set
+from evaltap.experiments.plan import CaseSet, continued, only, read_set
 from evaltap.experiments.result_file import write_result
 from evaltap.experiments.running import (
     Finished,
@@ -116,14 +116,13 @@ def _chosen(options: RunOptions) -> CaseSet:
     assert options.set is not None  # see `required`
     cases = read_set(options.set, options.case)
     if options.filter:
-        kept = [
-            one for one in cases.cases if any(fnmatchcase(one.eval_id, g) for g in options.filter)
-        ]
+        ids = [one.eval_id for one in cases.cases]
+        kept = [one for one in ids if any(fnmatchcase(one, g) for g in options.filter)]
         if not kept:
             raise InputError(
                 f"--filter {' '.join(options.filter)}: no eval id of {options.set} matches"
             )
-        cases = CaseSet(cases.name, tuple(kept))
+        cases = only(cases, kept)
     turn = options.partners.continue_from
     return cases if turn is None else continued(cases, turn)
 
