@@ -9,7 +9,7 @@ from support.builders.judged_set import RUBRICS, grades, metric, score
 
 
 @pytest.mark.parametrize(
-    ("label", "value"), [("valid", 1), ("  VALID ", 1), ("invalid", 0), ("perhaps", 0)]
+    ("label", "value"), [("valid", 1), ("  VALID ", 1), ("invalid", 0), ("perhaps", 0), ("", 0)]
 )
 def test_only_a_valid_response_scores(label: str, value: float) -> None:
     judge = ScriptedJudge(
@@ -23,15 +23,6 @@ def test_only_a_valid_response_scores(label: str, value: float) -> None:
     assert request.answer_schema is None
     for text in ("Where is order A-100?", "done", "Delivered on Monday."):
         assert text in request.prompt
-
-
-def test_a_blank_verdict_on_a_response_is_none() -> None:
-    judge = ScriptedJudge(["reasoning: same day\nis_the_agent_response_valid: "])
-
-    outcome = score(judge, metric("llm_final_response"))
-
-    assert (outcome.status, outcome.score) == (Status.ERROR, None)
-    assert "nothing follows 'is_the_agent_response_valid:'" in (outcome.reason or "")
 
 
 @pytest.mark.parametrize(

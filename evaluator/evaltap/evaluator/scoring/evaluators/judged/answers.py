@@ -53,8 +53,6 @@ def read_validity(text: str) -> Verdict:
             f"expected the lines '{_REASONING}' and '{_VALID}'; found {quoted(text)}"
         )
     labels = [lines[n].strip()[len(_VALID) :].strip().lower() for n in places]
-    if not labels[-1]:
-        raise JudgeInvalid(f"nothing follows '{_VALID}'; expected valid or invalid")
     score = float(labels[-1] == "valid")
     if score and any(label != "valid" for label in labels):
         raise JudgeInvalid(f"the answer says {' and then '.join(labels)}; expected one verdict")
