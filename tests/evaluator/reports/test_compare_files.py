@@ -140,6 +140,8 @@ def test_a_case_whose_question_or_expectation_changed_is_not_compared(
 
     assert code == 0
     assert (found["changed"], found["removed"]) == (["s-1"], ["s-0"])
+    shown = evaltap("compare", stores[0], "other.evalset_result.json", "--subset")[1].splitlines()
+    assert " ".join(" ".join(shown[1:3]).split()).endswith("; 1 case not compared")
     assert "s-1" not in {case["eval_id"] for case in found["cases"]}
 
 

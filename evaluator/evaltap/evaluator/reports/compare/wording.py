@@ -214,12 +214,13 @@ def listed(found: Comparison) -> Iterator[tuple[str, Sequence[str]]]:
 
 
 def sides(found: Comparison) -> str:
-    """Return the names of the two sides."""
+    """Return the names of the two sides, and how many cases the verdict does not count."""
     if found.leading.unit == "session":
         return f"{found.base_name} -> {found.head_name}"
+    changed = f"; {counted(len(found.changed), 'case')} not compared" if found.changed else ""
     return (
         f"{found.base_name} ({counted(found.base_runs, 'run')}) -> "
-        f"{found.head_name} ({counted(found.head_runs, 'run')})"
+        f"{found.head_name} ({counted(found.head_runs, 'run')}){changed}"
     )
 
 
