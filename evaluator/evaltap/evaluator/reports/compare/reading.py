@@ -360,8 +360,8 @@ def _recordings(rows: Iterable[_Row]) -> Mapping[CaseKey, Sequence[Recording]]:
         seen = []
         for user_text, answer, expected, *used, simulated in turns:
             # What a run of an experiment has here is not of its set: another agent gave it in that run.
-            is_given = expected is not None and simulated is None
-            wanted = orjson.loads(expected) if is_given else None
+            given = expected if simulated is None else None
+            wanted = None if given is None else orjson.loads(given)
             seen.append(RecordedTurn(user_text, answer, wanted, *used))
         found[key].append(recording_of(trial, seen, simulated=turns[0][-1]))
     return found
