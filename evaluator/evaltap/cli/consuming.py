@@ -23,7 +23,7 @@ from evaltap.evaluator.pipeline.live.log_end import LogEnd
 from evaltap.evaluator.pipeline.live.outbox import Outbox, Reader
 from evaltap.evaluator.pipeline.live.running import Running
 from evaltap.evaluator.pipeline.live.status import heartbeat
-from evaltap.evaluator.pipeline.live.watcher import DELAY, Watcher
+from evaltap.evaluator.pipeline.live.watcher import Watcher
 from evaltap.evaluator.pipeline.maintenance.completeness import Total, landed_accounts
 from evaltap.evaluator.scoring.judge_session import JudgeSession
 from evaltap.evaluator.scoring.scorer import CaseScorer
@@ -157,8 +157,7 @@ def watching(
             say(command, f"{status} {summary(event)}{shown}")
         outbox.add(found)
 
-    log_end = LogEnd(source, store, delay=DELAY)
-    watcher = Watcher(store, rules, report, ends=ends, read_to=log_end.read_to)
+    watcher = Watcher(store, rules, report, ends=ends, read_to=LogEnd(source, store).read_to)
     return [watcher, outbox], lambda: watcher.evidence
 
 

@@ -1,6 +1,7 @@
 """What the options of a command say about tool calls."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 from evaltap.cli.options.run import AnswerOptions, ToolCallOptions
@@ -18,8 +19,8 @@ _ON_MISS = ("fail", "real", "llm", "closest")
 
 def choice_of(options: AnswerOptions) -> MockChoice:
     """Return the choice; raise InputError for what is none."""
-    of_agent = options if isinstance(options, ToolCallOptions) else None
-    known = [one for one in _ON_MISS if of_agent or one != "real"]  # served tools cannot run
+    can_run = isinstance(options, ToolCallOptions)  # served tools cannot
+    known = [one for one in _ON_MISS if can_run or one != "real"]
     for tool, what in options.on_miss:
         if what not in known:
             raise InputError(f"--on-miss {tool}={what}: expected {', '.join(known)}")
@@ -29,15 +30,21 @@ def choice_of(options: AnswerOptions) -> MockChoice:
         for name in path[:-1]:
             tree = tree.setdefault(name, {})
         tree[path[-1]] = True
-    return MockChoice(
-        of_agent.mocks if of_agent else "recorded",
-        options.mock_match,
-        ignore,
-        cast(dict[str, OnMiss], dict(options.on_miss)),
-        of_agent.read_only if of_agent else (),
-        dict(options.rename_tool),
-        of_agent.allow_real_tools if of_agent else False,
-        options.mock_latency,
+    choice = MockChoice(
+        "recorded",
+        match=options.mock_match,
+        ignore=ignore,
+        on_miss=cast(dict[str, OnMiss], dict(options.on_miss)),
+        renamed=dict(options.rename_tool),
+        latency=options.mock_latency,
+    )
+    if not isinstance(options, ToolCallOptions):
+        return choice
+    return replace(
+        choice,
+        mode=options.mocks,
+        read_only=options.read_only,
+        allow_real=options.allow_real_tools,
     )
 
 

@@ -126,7 +126,8 @@ def read_set(path: Path, chosen: Sequence[str] = ()) -> CaseSet:
 
 def only(cases: CaseSet, chosen: Collection[str]) -> CaseSet:
     """Return some cases of a set by their eval ids."""
-    kept = tuple(one for one in cases.cases if one.eval_id in chosen)
+    wanted = set(chosen)
+    kept = tuple(one for one in cases.cases if one.eval_id in wanted)
     return replace(cases, cases=kept, whole=cases.whole or cases.cases)
 
 

@@ -89,14 +89,7 @@ class Strays:
         finally:
             self._refuse.remove(refuse)
 
-    def answer(
-        self,
-        name: str,
-        arguments: object,
-        *,
-        agent: str = "",
-        function: Callable[..., Any] | None = None,
-    ) -> Literal[_Run.RUN]:
+    def answer(self, name: str, arguments: object, **of_call: object) -> Literal[_Run.RUN]:
         """Return `RUN`, or raise ToolMiss."""
         if self._may_run(name):
             return RUN

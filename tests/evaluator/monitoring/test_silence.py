@@ -110,7 +110,7 @@ def test_a_log_is_read_up_to_when_it_was_asked_once_all_that_it_held_has_landed(
     now, delay = FIRST, timedelta(seconds=10)
     source = MemorySource([*turn_of("shop", 0), *turn_of("shop", 1)])
     with Store(":memory:") as store:
-        log_end = LogEnd(source, store, delay=delay, now=lambda: now)
+        log_end = LogEnd(source, store, now=lambda: now)
         source.seek({})
         lander = Lander(store)
 

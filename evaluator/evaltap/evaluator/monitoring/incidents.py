@@ -43,9 +43,8 @@ class _Alarm:
 def joined(events: Sequence[Event], leading: Collection[tuple[object, ...]] = ()) -> list[Event]:
     """Return events in which each alarm that is part of another one names it in `part_of`.
 
-    An alarm lists those that are part of it, and ends with the last of them; until then it is no state that
-    its own watch is ok.  The first one leads, but alarms
-    of the streams `leading`, which receivers know, lead before others.
+    An alarm lists those that are part of it, and ends with the last of them; until then its own watch is not
+    ok.  The first one leads, but alarms of the streams `leading`, which receivers know, lead before others.
     """
     incidents: list[list[_Alarm]] = []
     for alarm in sorted(_alarms(events), key=lambda one: _began(one.fires)):

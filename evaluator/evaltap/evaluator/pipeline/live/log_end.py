@@ -2,11 +2,15 @@
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from typing import Final
 
 from evaltap.evaluator.ingest.sources.base import Bounds, CaseSource, Partition
 from evaltap.evaluator.ingest.sources.positions import stored_offsets
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.errors import InputError
+
+DELAY: Final = timedelta(seconds=10)
+"""How long a turn that has ended may take to reach the log."""
 
 
 class LogEnd:
@@ -17,12 +21,9 @@ class LogEnd:
         source: CaseSource,
         store: Store,
         *,
-        delay: timedelta,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._source, self._store, self._now = source, store, now
-        self._delay = delay
-        """How long a turn that has ended may take to reach the log."""
         self._asked: tuple[datetime, Mapping[Partition, Bounds]] | None = None
         self._read_to: datetime | None = None
 
@@ -36,7 +37,7 @@ class LogEnd:
             self._store.join()
             landed = stored_offsets(self._store)
             if all(landed.get(one, start) >= end for one, (start, end) in ends.items()):
-                self._read_to, self._asked = at - self._delay, None
+                self._read_to, self._asked = at - DELAY, None
         if self._asked is None:
             at = self._now()
             try:

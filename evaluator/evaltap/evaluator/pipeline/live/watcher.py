@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Final
 
 from evaltap.evaluator.cases.identity import ChangedCases
@@ -32,9 +32,8 @@ STATE_SECONDS: Final = 30.0
 """The states of watches are stored when they change, at least this often, and in the end."""
 CAUGHT_UP_SECONDS: Final = 10.0
 """Without a record for this long, the log counts as read to its end, so that silence is the traffic's.  While
-records land, the log itself tells, and what ended this long ago has reached it.
+records land, the log itself tells.
 """
-DELAY: Final = timedelta(seconds=CAUGHT_UP_SECONDS)
 log = logging.getLogger(__name__)
 
 
