@@ -80,7 +80,7 @@ def compare(base: Side, head: Side, rules: Rules | None = None) -> Comparison:
         added,
         removed,
         changed,
-        (*renamed, *_notes(base, head, cases, pairs, metrics, rules)),
+        (*renamed, *_notes(base, head, cases, pairs, metrics, rules), *base.notes, *head.notes),
         differences(base, head, metrics),
         stratified(pairs, slices_of(base, head, cases.both, rules.by), rules),
     )

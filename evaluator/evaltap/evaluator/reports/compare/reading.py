@@ -100,16 +100,14 @@ def compare_sides(base: str, head: str, rules: Rules) -> Comparison:
     first, second = selection_of(base), selection_of(head)
     if first is not None and second is not None:
         return compare_selections(first, second, rules)
-    found = compare(_runs_of(base, first), _runs_of(head, second), rules)
-    return _with_invalid_runs(found, first, second)
+    return compare(_runs_of(base, first), _runs_of(head, second), rules)
 
 
 def compare_selections(base: Selection, head: Selection, rules: Rules) -> Comparison:
     """Compare slices of traffic: case by case if experiments ran both, on the same cases; else as a whole."""
     if not (_is_experiment(base) and _is_experiment(head)):
         return compare_traffic(base, head, rules)
-    found = compare(_side_of_version(base), _side_of_version(head), rules)
-    return _with_invalid_runs(found, base, head)
+    return compare(_side_of_version(base), _side_of_version(head), rules)
 
 
 def _runs_of(text: str, selection: Selection | None) -> Side:
@@ -126,18 +124,9 @@ def _runs_of(text: str, selection: Selection | None) -> Side:
 
 def _side_of_version(side: Selection) -> Side:
     with side.opened() as store:
-        found = side_of(store, version=side.version)
-    return replace(found, name=side.name, trials=partial(_again, side))
-
-
-def _with_invalid_runs(found: Comparison, *sides: Selection | None) -> Comparison:
-    """Add notes on runs that have no scores, as they are no evidence."""
-    notes = []
-    for side in filter(None, sides):
-        with side.opened() as store:
-            if (units := _units(store, side.version)).invalid:
-                notes.append(f"{side.name}: {units}")
-    return replace(found, notes=(*found.notes, *notes))
+        found, units = side_of(store, version=side.version), _units(store, side.version)
+    notes = (f"{side.name}: {units}",) if units.invalid else ()
+    return replace(found, name=side.name, trials=partial(_again, side), notes=notes)
 
 
 class _Units(NamedTuple):

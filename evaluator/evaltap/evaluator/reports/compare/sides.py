@@ -242,6 +242,8 @@ class Side:
     """The key of the last trial of a case in the store."""
     compared: Compared = field(default_factory=Compared)
     """How the calls of cases are compared for readers."""
+    notes: tuple[str, ...] = ()
+    """What readers should know of it, such as runs that are no evidence."""
 
     @property
     def cases(self) -> Collection[CaseKey]:
