@@ -1,5 +1,6 @@
 """A replay beside its recording: which calls stand in one row, where it forked, and the HTML file."""
 
+import json
 import re
 from collections.abc import Iterator
 from contextlib import chdir
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from evaltap.cli.main import main
 from evaltap.evaluator.analysis.forecast.fates import Fork, fates, fork_of
 from evaltap.evaluator.pipeline.maintenance.erasure import Subject, erase_from_store
 from evaltap.evaluator.pipeline.maintenance.pruning import prune
@@ -17,7 +19,8 @@ from evaltap.evaluator.reports.html.beside import CallCell, SessionBeside, sessi
 from evaltap.evaluator.store.database import Store
 from evaltap.experiments.replay.html import replay_html
 from evaltap.experiments.replay.result import ForkedTool, ReplayResult
-from support.worlds.replayed_shop import SESSIONS, replay, replayed_store
+from evaltap.recorder import Recorder
+from support.worlds.replayed_shop import METRICS, SESSIONS, replay, replayed_store
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +116,38 @@ def test_a_fork_is_the_call_with_its_arguments_whatever_answered_it(kind: str) -
     call = {"tool": "get", "arguments": {"id": 1}, "why": "ran for real"}
 
     assert fork_of({kind: [call], "unused": []}) == Fork("get", {"id": 1}, "ran for real")
+
+
+@pytest.mark.slow
+def test_of_two_calls_of_a_tool_the_one_that_the_recording_did_not_answer_is_the_fork(
+    tmp_path: Path,
+) -> None:
+    agents = """
+def both(messages, turn, orders=("1", "3")):
+    for order in orders:
+        turn.run_tool("get_order", {"id": order}, lambda id: "shipped")
+    return "Shipped."
+"""
+    with chdir(tmp_path):
+        Path("agents.py").write_text(agents)
+        Path("metrics.json").write_text(json.dumps(METRICS))
+        recorder = Recorder(log="shop.log.db", app_name="shop")
+        with recorder.turn(session_id="s", user="where are they") as turn:
+            for order in ("1", "2"):
+                turn.run_tool("get_order", {"id": order}, lambda id: "shipped")
+            turn.respond("Shipped.")
+        recorder.close()
+        scored = ["--metrics", "metrics.json"]
+        main(["consume", "--log", "shop.log.db", "--db", "shop.duckdb", "--until-idle", *scored])
+        both = ["--agent", "agents:both", "--on-miss", "get_order=closest", *scored]
+        main(["replay", "shop.duckdb", *both, "--runs", "1", "--db", "replay.duckdb"])
+        with Store("replay.duckdb") as store:
+            (turn,) = beside(store, "s").turns
+
+    assert [kinds(row) for row in turn.rows] == [
+        ["base get_order", "same get_order"],
+        ["base get_order", "fork get_order"],
+    ]
 
 
 def test_an_agent_that_does_not_start_or_dies_has_failed_in_the_first_turn() -> None:

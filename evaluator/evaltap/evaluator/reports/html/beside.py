@@ -291,6 +291,7 @@ def _mark_fork(found: _Column, calls: list[ToolCall], asked: Mapping[str, Any]) 
     places = [at for at, one in enumerate(calls) if one.get("name") == fork.tool]
     if found.is_cut:  # the call is the last one, if the turn has landed at all
         places = [at for at in places if found.turn is not None and calls[at].get("error")][-1:]
+    places.sort(key=lambda at: calls[at].get("arguments") != fork.arguments)  # equal ones first
     found.fork = places[0] if places else len(calls)
     if not places:
         calls.append({"name": fork.tool, "arguments": fork.arguments})
