@@ -29,7 +29,6 @@ class Gap:
     """The user's message in the turn that represents an intent."""
 
     def data(self) -> dict[str, object]:
-        """Return the gap as JSON data."""
         return {
             "value": self.value,
             **({"text": self.text} if self.text else {}),
@@ -55,7 +54,6 @@ class CoveredValue:
     """The user's message in the turn that represents an intent."""
 
     def data(self) -> dict[str, object]:
-        """Return the value as JSON data."""
         return {
             "value": self.value,
             **({"text": self.text} if self.text else {}),
@@ -83,7 +81,6 @@ class Coverage:
         return "tool use" if self.by == "tool" else "turn"
 
     def data(self) -> dict[str, object]:
-        """Return the coverage as JSON data."""
         found = self.covered
         return {
             "by": self.by,

@@ -38,7 +38,6 @@ class Shift:
     high: float
 
     def data(self) -> dict[str, object]:
-        """Return the shift as JSON data."""
         return {**asdict(self), "is_new": self.before == 0}
 
 
@@ -56,7 +55,6 @@ class Drift:
     shifts: tuple[Shift, ...]
 
     def data(self) -> dict[str, object]:
-        """Return the drift as JSON data."""
         return {**asdict(self), "shifts": [shift.data() for shift in self.shifts]}
 
 

@@ -54,8 +54,6 @@ _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """One way to pick turns."""
-
     label: str
     metric: str = ""
     limit: int | None = None

@@ -20,8 +20,6 @@ from evaltap.schemas.data import CaseData, Json
 
 @dataclass(frozen=True, slots=True)
 class LandedTurn:
-    """A turn from the store."""
-
     invocation_id: str
     trace_id: str
     actual: CaseData
@@ -35,8 +33,6 @@ class LandedTurn:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A landed session."""
-
     key: CaseKey
     revision: int
     header: CaseData

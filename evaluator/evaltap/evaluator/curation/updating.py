@@ -30,7 +30,6 @@ class Updated:
     """Newly produced, but equal in content to an existing case with another id."""
 
     def data(self) -> dict[str, Json]:
-        """Return the ids as JSON data."""
         names = ("added", "updated", "kept", "gone", "pruned", "same")
         return {name: getattr(self, name) for name in names}
 

@@ -58,7 +58,6 @@ def check_app(store: StoreReader, app: str) -> None:
 
 
 def seen_in(store: StoreReader, period: Period) -> list[Seen]:
-    """Return the turns of a period."""
     rows = store.rows(
         f"""SELECT app, eval_set_id, eval_id, invocation_id, tools, models[1], version,
                   coalesce(user_text, ''), inclusion_probability

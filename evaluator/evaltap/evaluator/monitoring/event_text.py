@@ -56,7 +56,6 @@ def _state_of(event: Event) -> str:
 
 
 def state_line(event: Event) -> str:
-    """Return the state of a watch in a line."""
     rate = "" if event.rate_after is None else f" {shown(event.rate_after, event.unit)}"
     if event.most is not None:
         rate += f", limit {shown(event.most, event.unit)}"

@@ -35,7 +35,6 @@ class Alert:
         return self.event.status == "firing"
 
     def data(self) -> dict[str, Json]:
-        """Return the alert as JSON data."""
         return {"alert_id": self.alert_id, **self.event.data()}
 
 
@@ -156,8 +155,6 @@ def note_states(store: Store, events: Iterable[Event]) -> None:
 
 
 class WatchState(NamedTuple):
-    """The state of a watch, or of a slice of it, at an evaluation."""
-
     event: Event
     evaluated_at: datetime
     """UTC, without a time zone."""

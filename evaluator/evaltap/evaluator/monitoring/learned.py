@@ -97,7 +97,6 @@ class Alarms:
         self._today: date | None = None
 
     def copy(self) -> Self:
-        """Return an independent copy."""
         found = type(self)(self._known, self._largest, self._chance)
         found._detector = self._detector.copy()
         found._days = [replace(one) for one in self._days]
@@ -107,7 +106,6 @@ class Alarms:
 
     @property
     def firing(self) -> bool:
-        """Whether the alarm is on."""
         return self._recovery is not None
 
     @property

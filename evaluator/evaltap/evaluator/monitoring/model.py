@@ -120,7 +120,6 @@ class Event:
         return self.rate_before is None and self.rate_after is not None
 
     def data(self) -> dict[str, Json]:
-        """Return the event as JSON data."""
         found = asdict(replace(self, bad=None))
         del found["bad"]
         found["also"] = [{**asdict(one), "at": _rfc3339(one.at)} for one in self.also]

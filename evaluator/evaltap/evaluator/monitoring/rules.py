@@ -108,7 +108,6 @@ def chance_of(watch: Watch, rules: MonitorFile) -> float:
 
 
 def learns(watch: Watch) -> bool:
-    """Return whether a watch learns a baseline."""
     return watch.signal != SILENCE and not watch.has_limit
 
 

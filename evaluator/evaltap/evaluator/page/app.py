@@ -282,7 +282,6 @@ class _Application:
             _LOG.warning("could not record a login among the changes: %s", error)
 
     async def logout(self, request: Request) -> Response:
-        """End the session."""
         if (session := session_of(request, self._access, self._site)) is not None:
             self._access.end(session.session_id)
         response = RedirectResponse("/login", 303)

@@ -66,8 +66,6 @@ class CursorWriter(StoreWriter):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """An action of a person."""
-
     action: str
     key: CaseKey | None = None
     """The case that was changed."""

@@ -62,8 +62,6 @@ THEMES: Final = ("system", "light", "dark")
 
 
 class NavigationItem(NamedTuple):
-    """One entry of the navigation bar."""
-
     path: str
     name: str
     key: str
@@ -75,8 +73,6 @@ class NavigationItem(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The frame around a page."""
-
     nonce: str
     theme: str
     path: str
@@ -108,7 +104,6 @@ def _address(file: Path) -> str:
 
 @cache
 def environment() -> Environment:
-    """Return the template environment with its functions."""
     made = html.templates("evaltap.evaluator.page", "templates")
     made.filters.update(measured=measured)
     made.globals.update(
@@ -125,7 +120,6 @@ def render(shown: PageAnswer, request: PageRequest | None, frame: Frame) -> str:
 
 @cache
 def product_version() -> str:
-    """Return the version of evaltap."""
     try:
         return version("evaltap")
     except PackageNotFoundError:  # running from the source folder, not installed

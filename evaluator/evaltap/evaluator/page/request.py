@@ -205,8 +205,6 @@ class Tab:
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """A file for the reader."""
-
     name: str
     content: bytes
     media_type: str = "application/octet-stream"
@@ -218,7 +216,6 @@ def key_text(key: CaseKey) -> str:
 
 
 def key_of(text: str) -> CaseKey:
-    """Return the case in a form field."""
     found = dict(parse_qsl(text, keep_blank_values=True))
     return found.get("app", ""), found.get("set", ""), found.get("id", "")
 
@@ -259,8 +256,6 @@ _TITLES = {
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A problem, described for the reader."""
-
     status: int
     title: str
     message: str
@@ -269,7 +264,6 @@ class Problem:
 
 
 def problem(status: int, message: str) -> PageAnswer:
-    """Return the page that describes a problem."""
     found = Problem(status, _TITLES.get(status, "This cannot be shown"), message)
     return PageAnswer("problem.html.j2", found.title, found, status)
 

@@ -33,8 +33,6 @@ SEARCH_SECONDS: Final = 10.0
 
 
 class PageRoute(NamedTuple):
-    """One page."""
-
     path: str
     view: View
     role: str = "viewer"

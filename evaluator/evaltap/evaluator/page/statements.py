@@ -32,7 +32,6 @@ class RecordedReader(StoreReader):
         self.statements: list[Statement] = []
 
     def rows(self, query: str, parameters: Parameters = None) -> Rows:
-        """Return all rows of a query."""
         return self._kept(query, parameters, self._reader.rows)
 
     def records(self, query: str, parameters: Parameters = None) -> list[Record]:
@@ -42,7 +41,6 @@ class RecordedReader(StoreReader):
     def stream(
         self, query: str, parameters: Parameters = None, *, size: int = 500
     ) -> Iterator[Rows]:
-        """Yield the rows of a query in chunks."""
         self.statements.append(Statement(written_out(query, parameters), 0.0))
         return self._reader.stream(query, parameters, size=size)
 

@@ -51,7 +51,6 @@ class Span:
 
     @property
     def buckets(self) -> int:
-        """The number of buckets."""
         return -(-(self.end - self.start) // self.width)
 
     @property
@@ -122,8 +121,6 @@ def _drawn(summary: str, span: Span) -> str:
 
 
 class TurnBucket(NamedTuple):
-    """The turns of a bucket."""
-
     bucket: datetime
     turns: int
     errors: int
@@ -145,7 +142,6 @@ def turn_buckets(reader: StoreReader, span: Span, app: str) -> list[TurnBucket]:
 
 
 def turn_count(reader: StoreReader, span: Span, app: str) -> int:
-    """Return the number of turns in a span."""
     ((turns,),) = reader.rows(
         f"""SELECT coalesce(sum(turns), 0)::BIGINT FROM turns_by_{span.unit}
             WHERE bucket >= $start AND bucket < $until AND ($app::VARCHAR = '' OR app_name = $app)""",
@@ -336,8 +332,6 @@ def _middle(number: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """The calls of a tool."""
-
     tool: str
     calls: int
     errors: int

@@ -165,7 +165,6 @@ def print_line(line: _Line, out: Console) -> None:
 
 
 def case_lines(data: Row) -> Iterator[_Line]:
-    """Yield the lines of a case."""
     names = dict.fromkeys((data["eval_set_id"], data["eval_id"]))
     yield _Line("", visible("/".join(filter(None, names))))
     if data["app_name"]:

@@ -54,8 +54,6 @@ class Differing:
 
 @dataclass(frozen=True, slots=True)
 class DiffLine:
-    """One row of the difference."""
-
     kind: StepKind
     sign: str
     word: str

@@ -32,8 +32,6 @@ _OPENING: Final = 48
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """The calls of a tool."""
-
     name: str
     calls: int
     errors: int
@@ -81,7 +79,6 @@ class FirstLook:
     """What was not recorded, the number of turns or calls without it, and their total."""
 
     def data(self) -> dict[str, object]:
-        """Return the figures as JSON data."""
         rows = [{"what": what, "without": lack, "of": total} for what, lack, total in self.missing]
         return {**asdict(self), "missing": rows}
 

@@ -34,7 +34,6 @@ def format_of(path: Path, given: str | None = None) -> str:
 
 
 def render(report: "Report", name: str) -> str:
-    """Return the report in one of FORMATS."""
     match name:  # the module of a format is loaded where that format is written
         case "html":
             from evaltap.evaluator.reports.html.report import html

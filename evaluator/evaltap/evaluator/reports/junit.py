@@ -31,8 +31,6 @@ _TAGS: Final = {
 
 
 class Test(NamedTuple):
-    """A test case."""
-
     name: str
     class_name: str
     tag: str | None
@@ -127,7 +125,6 @@ def class_part(name: str) -> str:
 
 
 def junit_xml(report: Report) -> str:
-    """Return the report as JUnit XML."""
     suites: dict[str, list[Test]] = {metric.metric_name: [] for metric in report.metrics}
     for case in report.cases:
         for cell in case.cells:

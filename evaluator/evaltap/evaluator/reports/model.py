@@ -195,8 +195,6 @@ def case_status(cells: Iterable[Cell]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class GateVerdict:
-    """The verdict of a gate on a case."""
-
     status: str
     """passed, failed or incomplete."""
     attempts: int
@@ -233,7 +231,6 @@ class CaseReport:
 
     @property
     def key(self) -> CaseKey:
-        """The key of the case in the store."""
         return self.app_name, self.eval_set_id, self.eval_id
 
 
@@ -269,8 +266,6 @@ class ReasonGroup:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The origin of the scores."""
-
     database: str
     run_id: str | None
     """None: the latest score of every case."""
@@ -283,8 +278,6 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A whole report."""
-
     source: Source
     generated_at: str
     summary: Summary
@@ -307,7 +300,6 @@ class Report:
         return sum(self.case_counts.values())
 
     def data(self) -> dict[str, Any]:
-        """Return the report as JSON data."""
         return {"format": "evaltap-report", "version": 1, **asdict(self)} | {
             "summary": self.summary.figures(),
             "exit_code": exit_code(self.summary),

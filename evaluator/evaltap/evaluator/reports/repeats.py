@@ -41,7 +41,6 @@ class PassK:
     """The probability that all of k pass, (c/n)^k, as in tRPC-Agent-Go."""
 
     def data(self) -> dict[str, Any]:
-        """Return the result as JSON data."""
         at, hat = self.pass_at, self.pass_hat
         return {
             "metric_name": self.metric_name,

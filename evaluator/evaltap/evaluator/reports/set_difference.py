@@ -9,8 +9,6 @@ SHOWN_FIELDS = 12
 
 
 def print_difference(found: Difference) -> None:
-    """Print a difference for people."""
-
     def line(text: str) -> None:
         print(visible(text))
 

@@ -82,7 +82,6 @@ class MetricCounts:
         return self.all_cases if self.weighted else self.sample
 
     def data(self) -> dict[str, object]:
-        """Return the counts as JSON data."""
         rate, traffic = self.rate, self.traffic if self.weighted else None
         found = traffic and traffic.estimate
         return {
@@ -126,7 +125,6 @@ class CrashedCases:
     """Of all traffic, if it was sampled; None if score rules left out turns of every metric."""
 
     def data(self) -> dict[str, object]:
-        """Return the counts as JSON data."""
         rate = self.rate
         return {
             "cases": self.cases,
@@ -164,7 +162,6 @@ class CaseRow:
 
     @property
     def key(self) -> CaseKey:
-        """The key of the case in the store."""
         return self.app_name, self.eval_set_id, self.eval_id
 
 
@@ -215,7 +212,6 @@ class Summary:
         return {**plain, "metrics": metrics, "crashed": self.crashed.data()}
 
     def data(self) -> dict[str, object]:
-        """Return the summary as JSON data."""
         return {**self.figures(), "exit_code": exit_code(self)}
 
 

@@ -33,7 +33,6 @@ def sampled_line(cases: int) -> str:
 
 
 def _gate_line(gate: GateCounts) -> str:
-    """Return a gate's verdict."""
     others = [
         f"{count:,} {name}"
         for name, count in (("failed", gate.failed), ("incomplete", gate.incomplete))

@@ -32,7 +32,6 @@ class TurnUse(NamedTuple):
 
 
 def turn_uses(key: CaseKey, case: CaseData) -> list[TurnUse]:
-    """Return the usage of the recorded turns of a case."""
     turns = case.get("actualConversation") or case.get("conversation") or ()
     telemetry = [(turn or {}).get("telemetry") or {} for turn in turns]
     return [

@@ -195,7 +195,6 @@ class OpenAIEmbedder:
             raise ConfigurationError(self._scrub(str(error))) from None
 
     def close(self) -> None:
-        """Close the connections."""
         self._client.close()
 
     def check(self) -> str:

@@ -146,8 +146,6 @@ class AppliedMetric(Struct, frozen=True):
 
 
 class BoundMetric(Struct, frozen=True):
-    """A metric and its evaluator."""
-
     applied: AppliedMetric
     evaluator: Evaluator
     limits_itself: bool = False

@@ -44,7 +44,6 @@ def together() -> bool:
 
 
 def sleep(seconds: float) -> None:
-    """Wait for a number of seconds."""
     loop = _loop()
     if loop is None:
         time.sleep(seconds)

@@ -39,7 +39,6 @@ _KINDS: Final[Mapping[type, ColumnKind]] = {
 
 
 def kinds_of(row: type[Struct]) -> ColumnKinds:
-    """Return the kinds of the columns of a row type."""
     hints = get_type_hints(row)
     return {
         name: _KINDS[next(kind for kind in (*get_args(hint), hint) if kind in _KINDS)]

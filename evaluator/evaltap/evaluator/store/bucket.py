@@ -25,11 +25,9 @@ class Bucket:
         return self.root.rstrip("/")
 
     def let_in(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Register the client with a connection."""
         connection.register_filesystem(FsspecStore("s3"))
 
     def sizes(self) -> Mapping[str, int]:
-        """Return the size in bytes of each object."""
         with self._reaching():
             return {one["path"]: one["size"] for some in obstore.list(self._store) for one in some}
 
@@ -42,7 +40,6 @@ class Bucket:
                 return None
 
     def write(self, name: str, content: bytes) -> None:
-        """Replace an object."""
         with self._reaching():
             obstore.put(self._store, name, content)
 

@@ -552,6 +552,5 @@ class TemporaryStore(Store):
             super()._create_views()
 
     def close(self) -> None:
-        """Close and delete the file."""
         super().close()
         self._folder.cleanup()

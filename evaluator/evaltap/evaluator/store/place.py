@@ -70,8 +70,6 @@ def place_of(path: Path) -> Place:
 
 
 class Folder:
-    """A folder."""
-
     renames = True
 
     def __init__(self, path: Path) -> None:
@@ -89,7 +87,6 @@ class Folder:
         """Do nothing: DuckDB reads folders."""
 
     def sizes(self) -> Mapping[str, int]:
-        """Return the size in bytes of each file."""
         return {
             (Path(folder) / name).relative_to(self._path).as_posix(): (Path(folder) / name)
             .stat()

@@ -284,8 +284,6 @@ class ConnectedReader(StoreReader):
 
 
 class StoreWriter(ConnectedReader):
-    """Reads a store and writes to it."""
-
     def execute(self, statement: str, parameters: Parameters = None) -> None:
         """Run statements and discard their results."""
         self._execute(statement, parameters)

@@ -58,7 +58,6 @@ class SliceRate:
         return self.estimate.rate if self.estimate else None
 
     def data(self) -> dict[str, Any]:
-        """Return the rate as JSON data."""
         found, rate = self.estimate, self.rate
         low, high = rate.interval if rate else (None, None)
         traffic_low, traffic_high = found.traffic if found else (None, None)

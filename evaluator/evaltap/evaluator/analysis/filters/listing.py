@@ -41,8 +41,6 @@ class MetricVerdict(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ListedCase:
-    """A case in a list."""
-
     app: str
     eval_set_id: str
     eval_id: str
@@ -81,7 +79,6 @@ class ListedCase:
         return tuple(one.metric for one in self.verdicts if one.status != "error")
 
     def data(self) -> dict[str, object]:
-        """Return the case as JSON data."""
         return asdict(self) | {
             "started_at": utc_text(self.started_at, "milliseconds"),
             "failed": self.failed,

@@ -37,8 +37,6 @@ class Fork:
 
 @dataclass(frozen=True, slots=True)
 class TurnFate:
-    """A turn of one run of a session."""
-
     fate: Fate
     fork: Fork | None = None
     """The call, in the turn that forked, or whose result was not recorded."""

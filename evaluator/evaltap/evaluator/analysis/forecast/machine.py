@@ -218,8 +218,6 @@ class _Sums:
 
 @dataclass(slots=True)
 class _Session:
-    """The items of a session in a group."""
-
     weight: float = 0.0
     residual: float = 0.0
     """Σω(y - r)"""
@@ -251,7 +249,6 @@ class _Group:
         return leaving_one_out(sums, self.weight)
 
     def layer(self) -> Layer:
-        """Return the group as a layer."""
         sessions = self.sessions.values()
         rarer = min(sum(one.passes for one in sessions), sum(one.fails for one in sessions))
         return Layer(

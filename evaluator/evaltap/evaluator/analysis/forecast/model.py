@@ -127,7 +127,6 @@ class Forecast:
         return f"fewer forks would help{at}"
 
     def data(self) -> dict[str, Any]:
-        """Return the forecast as JSON data."""
         estimated, why = self.estimate, self.unsupported
         return {
             "old": _rate_data(self.old),

@@ -77,7 +77,6 @@ class Part:
     """Sum of w·y."""
 
     def add(self, cell: Cell) -> None:
-        """Add the turns of a cell."""
         weight = 1 / cell.probability
         self.turns += cell.turns
         self.weight += weight * cell.turns

@@ -18,8 +18,6 @@ from evaltap.schemas.formats.case import EvalSet
 
 @dataclass(frozen=True, slots=True)
 class SetFile:
-    """The content of an eval set file."""
-
     eval_set_id: str
     cases: tuple[CaseData, ...]
     fields: Mapping[str, Json] = field(default_factory=dict)

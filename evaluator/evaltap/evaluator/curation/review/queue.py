@@ -76,7 +76,6 @@ class Item:
         return replace(self, state="open", verdict=None, reviewers=(), after=None)
 
     def data(self) -> dict[str, Json]:
-        """Return the item as JSON data."""
         found: dict[str, Json] = asdict(self)
         del found["before"], found["waiting"]
         turn, correction = plain_turn(self.turn, "1"), self.correction or None

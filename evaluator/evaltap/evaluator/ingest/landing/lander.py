@@ -108,7 +108,6 @@ class LandedCounts:
     feedback: int = 0
 
     def add(self, other: "LandedCounts") -> None:
-        """Add the counts of another batch."""
         self.records += other.records
         self.turns += other.turns
         self.duplicates += other.duplicates
@@ -135,8 +134,6 @@ class _Known:
 
 @dataclass(slots=True)
 class _Rows:
-    """The rows of a transaction."""
-
     turns: list[LandedTurn] = field(default_factory=list)
     dead_letters: list[DeadLetterRow] = field(default_factory=list)
     manifests: list[ManifestRow] = field(default_factory=list)

@@ -13,8 +13,6 @@ NOT_YET = datetime.min
 
 
 class CaseRow(Struct, gc=False):
-    """A row of `cases`."""
-
     app_name: str
     eval_set_id: str
     eval_id: str
@@ -32,8 +30,6 @@ class CaseRow(Struct, gc=False):
 
 
 class ManifestRow(Struct, gc=False):
-    """A row of `manifests`."""
-
     producer_id: str
     highest_seq: int
     drops: str
@@ -43,8 +39,6 @@ class ManifestRow(Struct, gc=False):
 
 
 class FeedbackRow(Struct, gc=False):
-    """A row of `feedback`."""
-
     app_name: str
     eval_set_id: str
     eval_id: str
@@ -63,8 +57,6 @@ class FeedbackRow(Struct, gc=False):
 
 
 class DeadLetterRow(Struct, gc=False):
-    """A row of `dead_letters`."""
-
     topic: str
     partition_number: int
     record_offset: int

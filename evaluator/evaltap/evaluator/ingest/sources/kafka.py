@@ -421,7 +421,6 @@ class KafkaSource:
         self._fetcher.pause(self._paused)
 
     def close(self) -> None:
-        """Close the connections."""
         self._fetcher.close()
         self._consumer.close()
 

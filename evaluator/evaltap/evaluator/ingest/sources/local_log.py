@@ -78,7 +78,6 @@ class LocalLogSource:
             raise self._unreadable(error) from error
 
     def close(self) -> None:
-        """Close the file."""
         self._closed.set()
         log, self._log = self._log, None
         if log is not None:

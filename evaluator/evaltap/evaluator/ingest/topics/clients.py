@@ -142,6 +142,5 @@ def poll_or_nothing(
 
 
 def wire_record(message: ReadMessage) -> WireRecord:
-    """Return a client's message as a wire record."""
     headers = [(name, value or b"") for name, value in message.headers]
     return WireRecord(message.key, message.value, tuple(headers))

@@ -41,7 +41,6 @@ def receivers_of(
 
 
 def is_silenced(rules: MonitorFile, watch: str) -> bool:
-    """Check whether the rules silence a watch now."""
     ends = next((one.silence_ends for one in rules.watch if one.name == watch), None)
     return ends is not None and datetime.now(UTC) < ends
 

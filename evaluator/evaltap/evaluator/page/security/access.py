@@ -33,8 +33,6 @@ _SHORTEST_TOKEN: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """A person who is logged in."""
-
     name: str
     role: str
 
@@ -169,7 +167,6 @@ class Access:
         return sorted(open_ones, key=lambda one: -one.seen_at)
 
     def end(self, session_id: str) -> None:
-        """End a session."""
         for file in _files(self._sessions):
             if file.name.startswith(session_id) and len(session_id) >= 12:
                 file.unlink(missing_ok=True)

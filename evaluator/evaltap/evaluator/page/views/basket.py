@@ -45,8 +45,6 @@ FROM v_review_items SEMI JOIN {{cases}} USING ({KEYS}) GROUP BY ALL
 
 @dataclass(frozen=True, slots=True)
 class PickedCase:
-    """A case in the basket."""
-
     case: ListedCase
     picked_at: datetime
     key: str
@@ -60,8 +58,6 @@ class PickedCase:
 
 @dataclass(frozen=True, slots=True)
 class BasketPage:
-    """The content of the page."""
-
     picked: tuple[PickedCase, ...]
     wanted: ExportRequest
     contents: tuple[tuple[str, str, str], ...]

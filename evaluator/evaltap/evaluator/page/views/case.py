@@ -173,8 +173,6 @@ WHERE app_name IN ('', $app) AND eval_set_id = $eval_set AND eval_id = $eval_id 
 
 @dataclass(frozen=True, slots=True)
 class CasePage:
-    """The content of the page."""
-
     key: CaseKey
     report: CaseReport
     started_at: datetime | None

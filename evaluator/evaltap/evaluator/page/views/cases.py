@@ -44,8 +44,6 @@ class Chip:
 
 @dataclass(frozen=True, slots=True)
 class CaseRow:
-    """A case in the list, with its link."""
-
     case: ListedCase
     href: str
     key: str
@@ -58,8 +56,6 @@ class CaseRow:
 
 @dataclass(frozen=True, slots=True)
 class CasesPage:
-    """The content of the page."""
-
     query: str
     problems: tuple[str, ...]
     """The parts of the filter that are invalid; the other parts apply."""

@@ -81,8 +81,6 @@ class _Done(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ChangeLine:
-    """One change."""
-
     change_id: str
     at: datetime
     who: str

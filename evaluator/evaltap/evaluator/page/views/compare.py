@@ -80,8 +80,6 @@ class CaseSide:
 
 @dataclass(frozen=True, slots=True)
 class ComparePage:
-    """The content of the page."""
-
     runs: tuple[RunLine, ...]
     a: RunLine | None = None
     b: RunLine | None = None

@@ -45,8 +45,6 @@ class CoveredLine:
 
 @dataclass(frozen=True, slots=True)
 class CoveragePage:
-    """The content of the page."""
-
     sets: tuple[str, ...]
     """The files; if there are none, the page shows what a first set could contain."""
     by: str

@@ -37,8 +37,6 @@ ORDER BY turned_at DESC LIMIT 100
 
 @dataclass(frozen=True, slots=True)
 class Producer:
-    """A producer's account."""
-
     producer_id: str
     recorded: int
     landed: int
@@ -64,8 +62,6 @@ class Letter:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryPage:
-    """The content of the page."""
-
     producers: tuple[Producer, ...]
     letters: tuple[Letter, ...]
     oldest_unscored: datetime | None
@@ -138,8 +134,6 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class AlertsPage:
-    """The content of the page of alarms."""
-
     alarms: tuple[Alert, ...]
     states: tuple[WatchState, ...]
     """The watches, as last evaluated by a consumer."""

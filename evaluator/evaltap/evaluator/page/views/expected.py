@@ -79,8 +79,6 @@ class TurnToExpect:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedPage:
-    """The content of the page."""
-
     key: CaseKey
     key_text: str
     turns: tuple[TurnToExpect, ...]

@@ -93,8 +93,6 @@ _RECORDED: Final = "SELECT eval_id, verdicts FROM recorded_sessions WHERE experi
 
 @dataclass(frozen=True, slots=True)
 class StateCount:
-    """Units in one state."""
-
     state: str
     count: int
 
@@ -111,8 +109,6 @@ class MetricRate:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """An experiment."""
-
     experiment_id: str
     set_name: str
     agent: str
@@ -175,8 +171,6 @@ class SessionLine:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentPage:
-    """The content of the page of an experiment."""
-
     experiment: Experiment
     reasons: tuple[UnitReason, ...]
     more_reasons: int

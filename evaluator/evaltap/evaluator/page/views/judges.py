@@ -68,8 +68,6 @@ class Judge:
 
 @dataclass(frozen=True, slots=True)
 class JudgesPage:
-    """The content of the page."""
-
     judges: tuple[Judge, ...]
     errors: tuple[Record, ...]
     """Why judges returned no verdict, the most frequent first, with the last case and its link."""

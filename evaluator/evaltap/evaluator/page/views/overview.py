@@ -37,8 +37,6 @@ _LAST_YEAR: Final = 2200
 
 @dataclass(frozen=True, slots=True)
 class MetricLine:
-    """A metric in the table."""
-
     rate: MetricRate
     change: Change | None
     hrefs: Mapping[str, str]
@@ -68,8 +66,6 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class ToolLine:
-    """A tool in the table."""
-
     use: ToolUse
     href: str
     error_href: str
@@ -77,8 +73,6 @@ class ToolLine:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """The content of the page."""
-
     made: bool
     """Whether the summaries are built; without them there is nothing to show yet."""
     landed: bool

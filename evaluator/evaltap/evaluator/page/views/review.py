@@ -63,8 +63,6 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class ReviewPage:
-    """The content of the page: the queues, or one item of them."""
-
     queues: tuple[Mapping[str, object], ...]
     """Per queue, how many items there are, wait for somebody, and wait for this reviewer (`yours`)."""
     queue: str

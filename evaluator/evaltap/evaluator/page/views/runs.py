@@ -40,8 +40,6 @@ class ScoringRun:
 
 @dataclass(frozen=True, slots=True)
 class RunLine:
-    """A run in the list."""
-
     run: ScoringRun
     href: str
     role: str
@@ -71,8 +69,6 @@ class WorstCase:
 
 @dataclass(frozen=True, slots=True)
 class RunPage:
-    """The content of the page of a run."""
-
     run: ScoringRun
     summary: Summary
     worst: tuple[WorstCase, ...]

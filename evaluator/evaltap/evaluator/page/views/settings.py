@@ -25,8 +25,6 @@ class LoggedIn:
 
 @dataclass(frozen=True, slots=True)
 class SettingsPage:
-    """The content of the page."""
-
     sessions: tuple[LoggedIn, ...]
     people: tuple[Person, ...]
     """People on the list: an invitation adds a person, and a proxy may name them."""

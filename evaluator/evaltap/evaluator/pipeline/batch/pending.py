@@ -67,7 +67,6 @@ class PendingCase(NamedTuple):
 
     @property
     def key(self) -> CaseKey:
-        """The name of the case."""
         return self.identity[:3]
 
 

@@ -33,7 +33,6 @@ class Price:
     """Whether the budget would lower the rate."""
 
     def data(self) -> dict[str, Json]:
-        """Return the price as JSON data."""
         return {
             "name": self.rule,
             "metrics": list(self.metrics),

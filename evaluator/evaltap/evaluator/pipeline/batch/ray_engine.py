@@ -388,7 +388,6 @@ class BudgetKeeper:
         return True, ""
 
     def settle(self, name: str, worst: Spending, actual: Spending) -> None:
-        """Replace a reservation by the actual spending."""
         reserved = self._reserved.get(name, [])
         if worst in reserved:  # otherwise it was counted when the worker died
             reserved.remove(worst)
@@ -425,5 +424,4 @@ class SharedBudget:
             sleep(BUDGET_POLL_SECONDS)
 
     def settle(self, worst: Spending, actual: Spending) -> None:
-        """Replace a reservation by the actual spending."""
         self._keeper.settle.remote(self._name, worst, actual)

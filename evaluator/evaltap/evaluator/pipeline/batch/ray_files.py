@@ -50,8 +50,6 @@ class RayTask:
 
 
 class PartScored(NamedTuple):
-    """The outcome of a part."""
-
     cases: int
     without_reference: int
     sampled: int

@@ -49,7 +49,6 @@ def no_progress(_: int) -> None:
 
 
 def never() -> bool:
-    """Return False."""
     return False
 
 
@@ -166,7 +165,6 @@ class PendingScorer:
         return run, cases
 
     def is_due(self, *, retry: bool = False) -> bool:
-        """Return whether any case is pending."""
         return bool(self._pending.names(1, retry=retry))
 
     def backlog(self, source: str, *, stopped: Callable[[], bool] = never) -> Iterator[int]:

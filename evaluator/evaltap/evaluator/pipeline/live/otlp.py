@@ -109,7 +109,6 @@ class OtlpWriter:
         self._send(lambda: self._metrics.export(data) is MetricExportResult.SUCCESS)
 
     def close(self) -> None:
-        """Close the connections."""
         self._logs.shutdown()  # type: ignore[no-untyped-call]
         self._metrics.shutdown()
         self._problem.close()

@@ -87,7 +87,6 @@ class Outbox:
             self._until = found[0]
 
     def close(self) -> None:
-        """Close the connection."""
         self._writer.close()
 
     def step(self, changed: ChangedCases | None) -> bool:

@@ -158,7 +158,6 @@ class Systemd:
         self._send(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     def stopping(self) -> None:
-        """Notify that the service is stopping."""
         self._send("STOPPING=1")
 
     def alive(self) -> None:

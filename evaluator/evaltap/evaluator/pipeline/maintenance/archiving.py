@@ -89,8 +89,6 @@ def _begun(store: Store, place: Place) -> Manifest:
 
 
 class _Run:
-    """One run of `archive`."""
-
     def __init__(
         self, store: Store, place: Place, manifest: Manifest, progress: Callable[[int], None]
     ) -> None:

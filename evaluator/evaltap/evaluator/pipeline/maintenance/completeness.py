@@ -323,7 +323,6 @@ def _ending(account: Account) -> str:
 
 
 def account_data(account: Account) -> JsonObject:
-    """Return the account of a producer as JSON data."""
     return {
         "producer_id": account.producer_id,
         "closed": account.closed,

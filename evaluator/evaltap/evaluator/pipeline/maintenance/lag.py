@@ -19,7 +19,6 @@ class Lag(NamedTuple):
         return 0.0 if self.oldest is None else max(0.0, (utc_now() - self.oldest).total_seconds())
 
     def data(self) -> dict[str, float | int]:
-        """Return the lag as JSON data."""
         return {"cases": self.cases, "oldest_seconds": round(self.seconds, 3)}
 
 

@@ -32,8 +32,6 @@ class Scenario(NamedTuple):
 
 
 class Attack(NamedTuple):
-    """One payload at one position."""
-
     family: str
     number: int
     """The number of the payload within its family, from 1."""

@@ -39,8 +39,6 @@ _BATCH: Final = 100
 
 
 class Flip(NamedTuple):
-    """A successful attack."""
-
     attack: str
     scenario: str
     reason: str
@@ -48,8 +46,6 @@ class Flip(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FamilyResult:
-    """The result of the attacks of one family."""
-
     family: str
     flips: int
     held: int
@@ -64,8 +60,6 @@ class FamilyResult:
 
 @dataclass(frozen=True, slots=True)
 class AttackReport:
-    """The result of a run of attacks."""
-
     families: tuple[FamilyResult, ...]
     flips: tuple[Flip, ...]
     left_out: tuple[str, ...]
@@ -222,7 +216,6 @@ def exit_code(found: AttackReport, most: float) -> int:
 
 
 def outcome_data(found: AttackReport, judge: str, code: int) -> dict[str, object]:
-    """Return the outcome as JSON data."""
     return {
         "judge": judge,
         "families": [

@@ -134,7 +134,6 @@ _SKIPPED: Final = ("flaky", "not_evaluated")
 
 
 def comparison_junit(found: Comparison) -> str:
-    """Return the comparison as JUnit XML."""
     suites = [Suite(metric.metric, [_whole(metric, found)]) for metric in found.metrics]
     suites.append(Suite("cases", _cases(found)))
     if over := _usage(found):

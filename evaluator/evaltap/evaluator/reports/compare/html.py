@@ -27,8 +27,6 @@ _VERDICTS: Final = ("worse", "undecided", "better", "no significant change")
 
 @dataclass(frozen=True, slots=True)
 class MetricLine:
-    """A metric in the summary."""
-
     metric: MetricChange
     rates: tuple[str, str]
     difference: str

@@ -53,7 +53,6 @@ class CaseGroup(NamedTuple):
 
 
 def headline(found: Comparison) -> str:
-    """Return the verdict as a sentence."""
     lead = found.leading
     verdict = HEADLINES[found.verdict]
     if not lead.base.cases:
@@ -225,7 +224,6 @@ def sides(found: Comparison) -> str:
 
 
 def signed(value: float, digits: int) -> str:
-    """Return a number with its sign."""
     return f"{round(value, digits) + 0.0:+.{digits}f}"  # the sum with 0.0 is never -0.0
 
 

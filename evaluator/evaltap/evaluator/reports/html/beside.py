@@ -93,8 +93,6 @@ class TurnEnd:
 
 @dataclass(frozen=True, slots=True)
 class TurnBeside:
-    """A turn, column by column."""
-
     place: int
     """From 1."""
     user: str | None
@@ -107,8 +105,6 @@ class TurnBeside:
 
 @dataclass(frozen=True, slots=True)
 class RunHead:
-    """A run of the session."""
-
     trial: int
     state: str
     reason: str
@@ -121,8 +117,6 @@ class RunHead:
 
 @dataclass(frozen=True, slots=True)
 class SessionBeside:
-    """A session with its runs."""
-
     eval_id: str
     columns: tuple[str, ...]
     is_recorded: bool
@@ -153,8 +147,6 @@ WHERE eval_id IN $ids::VARCHAR[] AND eval_set_id IN $sets::VARCHAR[] GROUP BY AL
 
 @dataclass(slots=True)
 class _Column:
-    """One column of a turn."""
-
     turn: Turn | None = None
     """None: nothing was recorded of it."""
     calls: list[ToolCall] | None = None

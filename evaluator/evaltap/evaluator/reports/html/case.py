@@ -50,8 +50,6 @@ class RubricVotes:
 
 
 class JudgeAnswer(NamedTuple):
-    """An answer of a judge."""
-
     turn: int | None
     """Set if several turns were judged."""
     call: JudgeCall
@@ -80,8 +78,6 @@ class VerdictView:
 
 
 class TurnVerdict(NamedTuple):
-    """A metric's verdict on one turn."""
-
     metric: str
     status: str
     reason: str

@@ -70,7 +70,6 @@ class Mark:
 
     @property
     def x(self) -> float:
-        """The x coordinate."""
         return round(WIDTH * self.at, 1)
 
 

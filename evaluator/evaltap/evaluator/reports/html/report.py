@@ -107,7 +107,6 @@ def _policy_hash(text: str) -> str:
 
 
 def headline(report: Report) -> str:
-    """Return the outcome as a sentence."""
     total = report.total
     bad = sum(report.case_counts.get(status, 0) for status in NOT_PASSED)
     if not total:

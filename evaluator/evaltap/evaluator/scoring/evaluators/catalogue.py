@@ -37,7 +37,6 @@ class Description:
     """A metric that uses the evaluator, as in a metrics file; None for evaluators of other packages."""
 
     def data(self) -> dict[str, object]:
-        """Return the description as JSON data."""
         return asdict(self)
 
 
@@ -83,7 +82,6 @@ def listed(found: Sequence[Description]) -> str:
 
 
 def description_text(one: Description) -> str:
-    """Return all about an evaluator as text."""
     lines = [one.name, f"  measures  {one.measures}", f"  needs     {one.needs}"]
     if one.example is not None:
         text = json.dumps([one.example], indent=2, ensure_ascii=False)

@@ -111,7 +111,6 @@ class Budget:
             return True
 
     def settle(self, worst: Spending, actual: Spending) -> None:
-        """Replace a reservation with the actual spending."""
         with self._changed:
             self._reserved = self._reserved.plus(worst, -1)
             self._spent = self._spent.plus(actual)

@@ -235,7 +235,6 @@ class CachedJudge:
                     self._answered.notify_all()
 
     def has_answers(self) -> bool:
-        """Return whether any answer of this judge is stored."""
         return self._cache.has_answers_of(self._identity)
 
     def _stored(self, key: bytes, request: JudgeRequest) -> JudgeReply | None:

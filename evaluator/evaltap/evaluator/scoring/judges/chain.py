@@ -97,7 +97,6 @@ class JudgeChain:
         raise UnreachableError(said)
 
     def close(self) -> None:
-        """Close the connections."""
         self._line.close()
 
     def __repr__(self) -> str:

@@ -194,7 +194,6 @@ def _with_a_key(environ: Mapping[str, str]) -> str:
 
 
 def _address_of(provider: str, environ: Mapping[str, str]) -> str:
-    """Return the known address of a provider."""
     if provider in ("", "openai"):
         return environ.get("OPENAI_BASE_URL", "").strip() or OPENAI_URL
     if provider in PROVIDERS:

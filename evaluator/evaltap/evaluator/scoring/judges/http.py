@@ -70,8 +70,6 @@ class _ClosedError(Exception):
 
 
 class HttpResponse(NamedTuple):
-    """A server's response."""
-
     status: int
     headers: Mapping[str, str]
     body: bytes
@@ -406,7 +404,6 @@ def proxy_of(base: SplitResult) -> SplitResult | None:
 
 
 def proxy_headers(proxy: SplitResult) -> dict[str, str]:
-    """Return the headers that authenticate with a proxy."""
     if proxy.username is None:
         return {}
     given = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"

@@ -19,13 +19,10 @@ class Pricing(Protocol):
 
 
 class GivenPrices:
-    """Prices set by the user."""
-
     def __init__(self, prices: JudgePrices) -> None:
         self._prices = prices
 
     def cost_usd(self, input_tokens: int, output_tokens: int) -> float:
-        """Return the cost of one request in USD."""
         prices = self._prices
         total = input_tokens * prices.input_per_million + output_tokens * prices.output_per_million
         return total / 1_000_000

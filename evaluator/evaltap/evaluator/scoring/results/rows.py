@@ -107,8 +107,6 @@ class CuratedCaseRow(Struct, kw_only=True):
 
 @dataclass(slots=True)
 class ScoreRows:
-    """The rows of a batch of scored cases."""
-
     scores: list[ScoreRow] = field(default_factory=list)
     turn_scores: list[TurnScoreRow] = field(default_factory=list)
     votes: list[VoteRow] = field(default_factory=list)

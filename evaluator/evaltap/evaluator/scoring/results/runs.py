@@ -25,8 +25,6 @@ RunState: TypeAlias = Literal["ended", "running", "stopped", "not finished"]
 
 @dataclass(frozen=True, slots=True)
 class RunMetric:
-    """A metric with its evaluator and digest."""
-
     metric: EvalMetric
     evaluator_name: str
     evaluator_version: str

@@ -58,11 +58,9 @@ class JsonLinesSink:
         self._file = open(path, "ab", buffering=0, opener=private)  # noqa: SIM115  # until `close`
 
     def write(self, scored: ScoredCase) -> None:
-        """Append a case."""
         self._file.write(orjson.dumps(line_of(scored), default=str) + b"\n")
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
 

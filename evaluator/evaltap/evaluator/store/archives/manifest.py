@@ -49,7 +49,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[ArchivedFile, ...] = ()
 
     def of(self, table: str) -> Sequence[ArchivedFile]:
-        """Return the files of a table."""
         return [file for file in self.files if file.table == table]
 
     def by_day(self, table: str) -> Mapping[date | None, Sequence[ArchivedFile]]:
@@ -124,7 +123,6 @@ class _Versions(msgspec.Struct):
 
 
 def write_manifest(place: Place, name: str, manifest: Manifest) -> None:
-    """Replace a manifest."""
     place.write(name, msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
 
 

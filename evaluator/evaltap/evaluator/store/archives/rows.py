@@ -69,7 +69,6 @@ Kinds = Mapping[str, str]
 
 
 def kinds_of(reader: StoreReader, table: str) -> Kinds:
-    """Return the columns of a table."""
     return {name: kind for name, kind, *_ in reader.rows(f"DESCRIBE {table}")}
 
 

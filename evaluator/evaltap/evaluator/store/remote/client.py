@@ -227,7 +227,6 @@ class RemoteReader(StoreReader):
             self._rows_of(Append(table, [[packed(one) for one in row] for row in plain]))
 
     def close(self) -> None:
-        """Close the connection."""
         self._channel.close()
 
 

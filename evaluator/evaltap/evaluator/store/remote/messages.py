@@ -154,7 +154,6 @@ def _ext(name: str, value: object) -> Ext:
 
 
 def unpacked(value: Any) -> Any:
-    """Return the value that was packed."""
     if isinstance(value, list):
         return [unpacked(one) for one in value]
     if isinstance(value, Ext):

@@ -165,8 +165,6 @@ class StoreServer:
 
 
 class _Answers:
-    """Answers the requests of one reader."""
-
     def __init__(self, reader: CursorReader) -> None:
         self._reader = reader
         self._names: list[str] = []

@@ -45,8 +45,6 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One turn of a case."""
-
     id: str
     eval_id: str
     messages: tuple[dict[str, str], ...]
@@ -201,5 +199,4 @@ def _one_line(text: bytes) -> bytes:
 
 
 def json_text(value: Json) -> str:
-    """Return a value as JSON text."""
     return orjson.dumps(value).decode()

@@ -1,5 +1,6 @@
 """Export to the format of each tool, as its loader or API expects it."""
 
+import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -39,7 +40,7 @@ def deepeval(cases: Sequence[CaseData], name: str, *, with_actual: bool) -> File
             (row,) = rows_of([case], name)
             goldens.append(_golden(row, with_actual=with_actual))
         else:
-            conversations.append(_conversation(case, name))
+            conversations.append(_conversation(case, name, with_actual=with_actual))
     if goldens and conversations:
         return {"": _array(goldens), ".conversations.json": _array(conversations)}
     return {"": _array(goldens or conversations)}
@@ -68,14 +69,22 @@ def _golden(row: Row, *, with_actual: bool) -> dict[str, Json]:
     }
 
 
-def _conversation(case: CaseData, name: str) -> dict[str, Json]:
+def shows_expected(case: CaseData, *, with_actual: bool) -> bool:
+    """Whether the turns of a conversational golden, which has one kind, are the expected ones."""
+    return bool(case.get("conversation")) and not (with_actual and case.get("actualConversation"))
+
+
+def _conversation(case: CaseData, name: str, *, with_actual: bool) -> dict[str, Json]:
     turns: list[Json] = []
-    for expected, actual in pairs_of(case):
-        turn = expected or actual or {}
+    about = metadata(case, name)
+    chosen, kind = case.get("actualConversation"), "recorded"
+    if shows_expected(case, with_actual=with_actual):
+        chosen, kind = case["conversation"], "expected"
+    about["evaltap"]["turns"] = kind
+    for turn in chosen or ():
         user = message_text(turn.get("userContent"))
         turns.append({"role": "user", "content": user, "tools_called": None})
-        done = side(expected) or side(actual)
-        if done is not None:
+        if (done := side(turn)) is not None:
             calls = _deepeval_calls(done)
             content = done.content or ""
             turns.append({"role": "assistant", "content": content, "tools_called": calls})
@@ -88,7 +97,7 @@ def _conversation(case: CaseData, name: str) -> dict[str, Json]:
         "context": None,
         "name": case["evalId"],
         "comments": None,
-        "additional_metadata": metadata(case, name),
+        "additional_metadata": about,
         "custom_column_key_values": None,
         "expectations": None,
     }
@@ -258,6 +267,21 @@ configs:
 Lists and objects are JSON text.
 Licence: not stated; add one before you publish.
 """
+
+
+_NOT_TEXT: Final = re.compile(r"^(?:file|package):|\{[{%#]")
+
+
+def is_text_to_promptfoo(case: CaseData) -> bool:
+    """Whether promptfoo takes all texts of a case, which strangers wrote, as they are.
+
+    It renders others as templates, also with the environment's keys, and loads or runs files; no escape suits
+    both its JSON prompts and its other prompts.
+    """
+    (tests,) = promptfoo([case], "", with_actual=False).values()
+    return not any(
+        _NOT_TEXT.search(value) for test in json.loads(tests) for value in test["vars"].values()
+    )
 
 
 def promptfoo(cases: Sequence[CaseData], name: str, *, with_actual: bool) -> Files:

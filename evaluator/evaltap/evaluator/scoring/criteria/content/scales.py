@@ -33,8 +33,6 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class CompiledCriterion:
-    """A criterion ready for use."""
-
     id: str
     text: str
     weight: float

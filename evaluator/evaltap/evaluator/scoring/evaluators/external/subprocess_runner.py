@@ -31,8 +31,6 @@ class CommandError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of a run."""
-
     seconds: float
     memory_bytes: int
     output_bytes: int = MAX_OUTPUT

@@ -64,7 +64,6 @@ _SPACE: Final = re.compile(r"\s+")
 
 
 def split_request(answer: str, generation: GenerationConfig) -> JudgeRequest:
-    """Return the request to split an answer into sentences."""
     nonce = fresh_nonce((answer,))
     return JudgeRequest(
         f"{_SPLIT.format(nonce=nonce)}\n{delimited('text', answer, nonce)}",
