@@ -238,6 +238,20 @@ def test_a_data_set_may_be_scored_as_it_is(
     assert sources == [("rows.csv",), ("rows.csv",), (str(DATA / "hf-parquet"),)]
 
 
+def test_a_folder_of_json_lines_is_scored_as_it_is_and_a_list_of_rows_says_how(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("m.json").write_text('[{"metricName": "final_response_avg_score", "threshold": 1}]')
+    row = {"input": "Where?", "actual_output": "Bern", "expected_output": "Bern"}
+    Path("hf/data").mkdir(parents=True)
+    Path("hf/data/test.jsonl").write_text(json.dumps(row))
+    Path("rows.json").write_text(json.dumps([row]))
+
+    assert main(["score", "hf", "--metrics", "m.json"]) == 0
+    assert main(["score", "rows.json", "--metrics", "m.json"]) == 2
+    assert "expected an object (EvalSet; `evaltap convert` makes one" in capsys.readouterr().err
+
+
 def test_rows_that_are_no_cases_are_dead_letters_and_the_others_are_scored(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

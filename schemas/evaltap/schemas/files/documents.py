@@ -74,6 +74,12 @@ def _eval_set(data: Json, path: Path) -> EvalSet:
             f"an object with keys {_some(data)}; expected an eval set with `evalSetId` and `evalCases`",
             path=str(path),
         )
+    if isinstance(data, list):
+        raise FormatError(
+            f"found {describe(data)}; expected an object (EvalSet; `evaltap convert` makes one of"
+            " rows and chats)",
+            path=str(path),
+        )
     eval_set = parse(EvalSet, data, path=str(path))
     for case in eval_set.eval_cases:
         _warn_of_unknown_keys(case, str(path))

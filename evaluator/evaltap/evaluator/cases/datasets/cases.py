@@ -153,5 +153,5 @@ def as_case_files(paths: Sequence[Path], columns: Columns) -> Iterator[CaseFiles
 def _is_dataset(path: Path) -> bool:
     if not path.is_dir():
         return path.suffix.lower() in SUFFIXES and path.is_file()
-    signs = ("dataset_dict.json", "state.json", "*.parquet", "*/*.parquet")
+    signs = ("dataset_dict.json", "state.json", "*.parquet", "*/*.parquet", "data/*.jsonl")
     return any(next(path.glob(sign), None) is not None for sign in signs)
