@@ -173,6 +173,24 @@ def test_promptfoo_tests_have_variables_and_assertions(source: Path) -> None:
     assert all(isinstance(value, str) for test in tests for value in test["vars"].values())
 
 
+@pytest.mark.parametrize(
+    "text", ["file:///etc/passwd", "package:a:b", "My key is {{env.KEY}}", "{% if %}", "{# no #}"]
+)
+def test_a_text_that_promptfoo_would_render_or_load_is_left_out_with_a_word(
+    tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "golden.evalset.json"
+    asked = make_turn(userContent={"role": "user", "content": text})
+    cases = {"asked": [asked], "answered": [make_turn(answer=text)], "before": [asked, make_turn()]}
+    made = [{"evalId": name, "conversation": turns} for name, turns in cases.items()]
+    source.write_bytes(set_bytes("golden", [*made, CASES[1]]))
+
+    tests = json.loads(exported(source, "promptfoo", "tests.json").read_text())
+
+    assert [test["description"] for test in tests] == ["b"]
+    assert "left out 3 cases with a text that promptfoo would not take" in capsys.readouterr().err
+
+
 def test_the_pytest_module_runs_a_test_for_each_row(source: Path) -> None:
     module = runpy.run_path(str(exported(source, "pytest", "golden_cases.py")))
 
@@ -355,6 +373,71 @@ def test_recorded_turns_that_become_expected_ones_are_said(
     exported(database, "adk", "out.json")
 
     assert "only recorded, which adk reads as expected; review them" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("form", sorted(FORMS.keys() - {"huggingface"}))
+def test_recorded_answers_that_a_format_leaves_out_are_said(
+    tmp_path: Path, form: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    database = landed(tmp_path, [Asked("Where is it?")], metrics=[])
+
+    exported(database, form, "out")
+
+    said = capsys.readouterr().err
+    assert f"1 case, such as 's-0': only recorded, of which {form} gets no answers or calls" in said
+    with_actual = ["set", "export", str(database), "--format", form, "--out", str(tmp_path / "out")]
+    taken = form in ("deepeval", "openai-evals")
+    assert ("or add --with-actual" in said) == taken
+    assert main([*with_actual, "--with-actual"]) == (0 if taken else 2)
+    assert "only recorded" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("more", "turns"), [([], "right"), (["--with-actual"], "wrong")])
+def test_the_turns_of_a_conversational_golden_come_back_as_what_they_were(
+    tmp_path: Path, more: list[str], turns: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, back = tmp_path / "golden.evalset.json", tmp_path / "back.evalset.json"
+    case: dict[str, Any] = {
+        "evalId": "c",
+        "evalMode": "trace",
+        "conversation": [make_turn(answer="right")] * 2,
+        "actualConversation": [make_turn(answer="wrong")] * 2,
+    }
+    source.write_bytes(set_bytes("golden", [case]))
+
+    out = exported(source, "deepeval", "out.json", *more)
+
+    said = (
+        "several expected turns, which deepeval reads as what happened" in capsys.readouterr().err
+    )
+    assert main(["convert", str(out), "--out", str(back)]) == 0
+    (found,) = read_set(back).cases
+    assert found.keys() & {"conversation", "actualConversation"} == (
+        {"conversation"} if said else {"actualConversation"}
+    )
+    assert said == (not more)
+    assert [answer for _, answer, _ in carried(found)] == [turns, turns]
+
+
+@pytest.mark.parametrize("form", [*FORMS, "adk"])
+def test_an_expected_turn_without_a_question_has_that_of_the_recorded_one(
+    tmp_path: Path, form: str
+) -> None:
+    source = tmp_path / "golden.evalset.json"
+    asked = {"role": "user", "content": "Where is my order?"}
+    wanted = {"finalResponse": {"role": "assistant", "content": "Here."}}
+    case = {
+        "evalId": "c",
+        "evalMode": "trace",
+        "conversation": [wanted],
+        "actualConversation": [make_turn(userContent=asked)],
+    }
+    source.write_bytes(set_bytes("golden", [case]))
+
+    out = exported(source, form, "out")
+
+    target = out / "data/test.jsonl" if form == "huggingface" else out
+    assert "Where is my order?" in target.read_text()
 
 
 def test_landed_cases_are_exported_as_they_were_recorded(tmp_path: Path) -> None:

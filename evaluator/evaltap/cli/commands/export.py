@@ -9,7 +9,7 @@ from evaltap.cli.stores import choice_of, open_chosen
 from evaltap.evaluator.cases.datasets.exports.forms import files_of
 from evaltap.evaluator.cases.datasets.exports.losses import losses
 from evaltap.evaluator.cases.datasets.exports.rows import pairs_of
-from evaltap.evaluator.cases.datasets.exports.tools import FORMS
+from evaltap.evaluator.cases.datasets.exports.tools import FORMS, WITH_ACTUAL, is_text_to_promptfoo
 from evaltap.evaluator.cases.evalsets.files import read_set
 from evaltap.evaluator.cases.turn import run_failure
 from evaltap.evaluator.curation.expectations import expecting_itself
@@ -31,6 +31,8 @@ def run(options: ExportOptions) -> int:
     source, form = options.source, _form(options)
     if source is None:
         raise InputError("name the SOURCE: a DuckDB file of evaltap, or an eval set")
+    if options.with_actual and form not in WITH_ACTUAL:
+        raise InputError(f"--with-actual: only works with --format {' or '.join(WITH_ACTUAL)}")
     if source.suffix == ".duckdb" or is_store(source):
         with open_chosen([source], choice_of(options.chosen)) as store:
             repeated = repeated_ids(store, runs_apart=form in ("jsonl", "trpc"))
@@ -83,6 +85,8 @@ def _export(
     name = options.id or set_id or eval_set_name(options.out)
     if _form(options) in FORMS:
         cases = _with_turns(cases)
+    if _form(options) == "promptfoo":
+        cases = _as_they_are(cases)
     made = files_of(_form(options), cases, name, with_actual=options.with_actual, fields=fields)
     files = {Path(f"{options.out}{ending}"): content for ending, content in made.items()}
     if options.check:
@@ -98,7 +102,7 @@ def _export(
         return int(bool(stale))
     for path, content in files.items():
         write_bytes(path, content)
-    for loss in losses(_form(options), cases):
+    for loss in losses(_form(options), cases, with_actual=options.with_actual):
         say("set export", loss)
     _report_written_files(options, len(cases), list(files))
     return 0
@@ -109,6 +113,17 @@ def _with_turns(cases: Sequence[CaseData]) -> Sequence[CaseData]:
     kept = [case for case in cases if pairs_of(case)]
     if left_out := len(cases) - len(kept):
         say("set export", f"left out {counted(left_out, 'case')} without turns")
+    return kept
+
+
+def _as_they_are(cases: Sequence[CaseData]) -> Sequence[CaseData]:
+    kept = [case for case in cases if is_text_to_promptfoo(case)]
+    if left_out := len(cases) - len(kept):
+        say(
+            "set export",
+            f"left out {counted(left_out, 'case')} with a text that promptfoo would not take as it is: it"
+            " renders {{, {% and {#, and loads or runs what file: and package: name",
+        )
     return kept
 
 

@@ -221,6 +221,8 @@ def _dialogue(
         *(("expected", "expected_tools") if expected else ()),
     ]
     acted = any("finalResponse" in turn or "tools" in turn for turn in recorded)
+    if (row.get(OURS) or {}).get("turns") == "expected":
+        return [], recorded, fields
     if not acted and TELEMETRY not in row:
         # No answer yet: the user's input, for an agent that is still to run.
         return [], expected or recorded, fields

@@ -1,9 +1,9 @@
 """All export formats: evaltap's own set files, and those of other tools."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from evaltap.evaluator.cases.datasets.exports.rows import json_lines
+from evaltap.evaluator.cases.datasets.exports.rows import json_lines, with_questions
 from evaltap.evaluator.cases.datasets.exports.tools import FORMS, Files
 from evaltap.schemas.data import CaseData, Json
 from evaltap.schemas.files import adk, canonical
@@ -39,7 +39,7 @@ def files_of(
         return FORMS[form](cases, name, with_actual=with_actual)
     if form == "jsonl":
         return {"": json_lines(list(cases))}
-    shown: Iterable[CaseData] = map(with_run_errors, cases) if form == "trpc" else cases
+    shown = map(with_run_errors if form == "trpc" else with_questions, cases)
     models = [parse(EvalCase, case, place=f"case {case['evalId']!r:.40}") for case in shown]
     about = parse(EvalSet, {"name": name, **(fields or {}), "evalSetId": name})
     eval_set = about.model_copy(update={"eval_cases": models})

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from evaltap.evaluator.cases.datasets.exports.rows import Side, omitted_parts, pairs_of, side
-from evaltap.evaluator.cases.datasets.exports.tools import FORMS
+from evaltap.evaluator.cases.datasets.exports.tools import FORMS, WITH_ACTUAL, shows_expected
 from evaltap.schemas.data import CaseData
 from evaltap.schemas.text import counted
 
@@ -38,13 +38,27 @@ _OPEN: Final = (
 )
 
 
-def losses(form: str, cases: Sequence[CaseData]) -> Iterator[str]:
+_RECORDED: Final = {form: f"of which {form} gets no answers or calls" for form in FORMS} | {
+    "adk": "which adk reads as expected",
+    "huggingface": "",  # it has columns for both
+}
+"""What a format makes of a case that has recorded turns only; the others keep them."""
+
+
+def losses(form: str, cases: Sequence[CaseData], *, with_actual: bool = False) -> Iterator[str]:
     """Yield a message for each kind of loss, with the number of cases."""
     yield from _left_out(form, cases)
-    if form == "adk" and (recorded := [case for case in cases if _only_recorded(case)]):
+    if form == "deepeval":
+        told = [case for case in cases if len(pairs_of(case)) > 1]
+        cases = [case for case in cases if len(pairs_of(case)) == 1]
+        if told := [case for case in told if shows_expected(case, with_actual=with_actual)]:
+            yield f"{_such(told)}: several expected turns, which deepeval reads as what happened"
+    read_as = _RECORDED.get(form) if not (with_actual and form in WITH_ACTUAL) else None
+    if read_as and (recorded := [case for case in cases if _only_recorded(case)]):
+        more = "; or add --with-actual" if form in WITH_ACTUAL else ""
         yield (
-            f"{_such(recorded)}: only recorded, which adk reads as expected; review them first"
-            " (`evaltap curate --as expected` writes what was approved)"
+            f"{_such(recorded)}: only recorded, {read_as}; review them first"
+            f" (`evaltap curate --as expected` writes what was approved){more}"
         )
     for one in _OPEN:
         if form in one.metrics and (found := [case for case in cases if _leaves_open(case, one)]):

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, zip_longest
 from typing import Final
 
 import orjson
@@ -86,16 +86,18 @@ def _rows(case: CaseData, set_name: str) -> Iterator[Row]:
 
 
 def pairs_of(case: CaseData) -> list[tuple[CaseData | None, CaseData | None]]:
-    """Return the pairs of expected and recorded turns."""
+    """Return the pairs of expected and recorded turns; what only one says was asked, both do."""
     expected, actual = case.get("conversation") or [], case.get("actualConversation") or []
-    count = max(len(expected), len(actual))
     return [
-        (
-            expected[number] if number < len(expected) else None,
-            actual[number] if number < len(actual) else None,
-        )
-        for number in range(count)
+        (wanted and {"userContent": (done or {}).get("userContent")} | wanted, done)
+        for wanted, done in zip_longest(expected, actual)
     ]
+
+
+def with_questions(case: CaseData) -> CaseData:
+    """Return a case whose expected turns say what was asked, as `pairs_of` does."""
+    turns = [wanted for wanted, _ in pairs_of(case) if wanted]
+    return case | {"conversation": turns} if turns else case
 
 
 def side(turn: CaseData | None) -> Side | None:

@@ -70,18 +70,19 @@ def _golden(row: Row, *, with_actual: bool) -> dict[str, Json]:
 
 
 def shows_expected(case: CaseData, *, with_actual: bool) -> bool:
-    """Whether the turns of a conversational golden, which has one kind, are the expected ones."""
+    """Whether the turns of a conversational golden, which are of one kind, are the expected ones."""
     return bool(case.get("conversation")) and not (with_actual and case.get("actualConversation"))
 
 
 def _conversation(case: CaseData, name: str, *, with_actual: bool) -> dict[str, Json]:
     turns: list[Json] = []
     about = metadata(case, name)
-    chosen, kind = case.get("actualConversation"), "recorded"
-    if shows_expected(case, with_actual=with_actual):
-        chosen, kind = case["conversation"], "expected"
-    about["evaltap"]["turns"] = kind
-    for turn in chosen or ():
+    wanted = shows_expected(case, with_actual=with_actual)
+    if wanted:
+        about["evaltap"]["turns"] = "expected"
+    for expected, actual in pairs_of(case):
+        if (turn := expected if wanted else actual) is None:
+            break
         user = message_text(turn.get("userContent"))
         turns.append({"role": "user", "content": user, "tools_called": None})
         if (done := side(turn)) is not None:
@@ -273,34 +274,32 @@ _NOT_TEXT: Final = re.compile(r"^(?:file|package):|\{[{%#]")
 
 
 def is_text_to_promptfoo(case: CaseData) -> bool:
-    """Whether promptfoo takes all texts of a case, which strangers wrote, as they are.
+    """Whether promptfoo takes the texts of a case as they are, which anybody may have written.
 
-    It renders others as templates, also with the environment's keys, and loads or runs files; no escape suits
-    both its JSON prompts and its other prompts.
+    It renders others as templates, with the environment's keys, and loads or runs the files that they name.
+    No escape suits both its JSON prompts and its other prompts.
     """
-    (tests,) = promptfoo([case], "", with_actual=False).values()
-    return not any(
-        _NOT_TEXT.search(value) for test in json.loads(tests) for value in test["vars"].values()
-    )
+    tests = map(_promptfoo_test, rows_of([case], ""))
+    return not any(_NOT_TEXT.search(text) for test in tests for text in test["vars"].values())
 
 
 def promptfoo(cases: Sequence[CaseData], name: str, *, with_actual: bool) -> Files:
     """Return tests for promptfoo (`tests: file://…`): variables, and assertions on the answer."""
-    tests = []
-    for row in rows_of(cases, name):
-        test: dict[str, Json] = {
-            "description": row.id,
-            "vars": {"input": row.text, "messages": json_text(list(row.messages))},
-            "metadata": row.metadata,
-        }
-        if row.expected is not None:
-            test["vars"]["expected_output"] = row.expected.content or ""
-            test["vars"]["expected_tools"] = _calls_text(row.expected)
-            if row.expected.content:
-                wanted = {"type": "icontains", "value": row.expected.content}
-                test["assert"] = [wanted]
-        tests.append(test)
-    return {"": _array(tests)}
+    return {"": _array([_promptfoo_test(row) for row in rows_of(cases, name)])}
+
+
+def _promptfoo_test(row: Row) -> dict[str, Json]:
+    test: dict[str, Json] = {
+        "description": row.id,
+        "vars": {"input": row.text, "messages": json_text(list(row.messages))},
+        "metadata": row.metadata,
+    }
+    if row.expected is not None:
+        test["vars"]["expected_output"] = row.expected.content or ""
+        test["vars"]["expected_tools"] = _calls_text(row.expected)
+        if row.expected.content:
+            test["assert"] = [{"type": "icontains", "value": row.expected.content}]
+    return test
 
 
 def pytest_cases(cases: Sequence[CaseData], name: str, *, with_actual: bool) -> Files:
@@ -350,6 +349,8 @@ FORMS: Final[Mapping[str, Callable[..., Files]]] = {
     "pytest": pytest_cases,
 }
 """The formats of `--format` in addition to evaltap's own."""
+WITH_ACTUAL: Final = ("deepeval", "openai-evals")
+"""Those that can include what was recorded."""
 
 
 def _array(rows: Sequence[Json]) -> bytes:
