@@ -12,8 +12,8 @@ import pytest
 
 from evaltap.cli.main import main
 from evaltap.evaluator.monitoring.alerting import receivers as receivers_module
+from evaltap.evaluator.monitoring.alerting.delivery import GIVEN_UP_AFTER, AlertOutbox
 from evaltap.evaluator.monitoring.alerting.notice import NOT_ENDED, Notice, evidence_page
-from evaltap.evaluator.monitoring.alerting.outbox import GIVEN_UP_AFTER, AlertOutbox
 from evaltap.evaluator.monitoring.alerting.receivers import (
     NotDeliveredError,
     Receiver,

@@ -13,8 +13,8 @@ import pytest
 from evaltap.cli.main import main
 from evaltap.evaluator.cases.evalsets.files import read_set
 from evaltap.evaluator.curation.review.queue import Wanted, add_items, decide, decisions, items
-from evaltap.evaluator.page.exporting import exported_cases
 from evaltap.evaluator.page.request import key_text
+from evaltap.evaluator.page.views.basket import exported_cases
 from evaltap.evaluator.store.database import Store
 from support.builders.cases import write_log
 from support.servers.page_server import SAME, Answer, Served, served

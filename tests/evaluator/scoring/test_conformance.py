@@ -32,14 +32,15 @@ from evaltap.evaluator.scoring.criteria.content.text import compile_length, comp
 from evaltap.evaluator.scoring.criteria.content.tokenizers import ascii_words, stem
 from evaltap.evaluator.scoring.evaluators.judged.answers import (
     Verdict,
+    mean_score,
     read_boolean,
     read_category,
+    read_rubric_answer,
     read_rubrics,
     read_sentence_labels,
     read_single_score,
     read_validity,
 )
-from evaltap.evaluator.scoring.evaluators.judged.rubric_answer import mean_score, read_rubric_answer
 from evaltap.evaluator.scoring.judges.endpoint import judge_settings
 from evaltap.schemas.formats.metric import (
     EvalMetric,

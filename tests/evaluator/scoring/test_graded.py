@@ -11,8 +11,11 @@ from hypothesis import strategies as st
 from evaltap.evaluator import CaseScorer, MetricError, MetricOutcome, ScriptedJudge, Services
 from evaltap.evaluator.scoring.contract.context import Status
 from evaltap.evaluator.scoring.contract.judge import JudgeInvalid
-from evaltap.evaluator.scoring.criteria.content.scales import compile_criteria, compile_scale
-from evaltap.evaluator.scoring.evaluators.judged.graded import read_grades
+from evaltap.evaluator.scoring.evaluators.judged.graded import (
+    compile_criteria,
+    compile_scale,
+    read_grades,
+)
 from evaltap.schemas import EvalMetric
 from evaltap.schemas.formats.criteria import GradedCriterion
 from support.builders.cases import make_case, make_turn

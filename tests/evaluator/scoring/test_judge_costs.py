@@ -13,11 +13,10 @@ from evaltap.evaluator.scoring.contract.judge import (
 from evaltap.evaluator.scoring.judge_session import JudgeSession
 from evaltap.evaluator.scoring.judge_session import JudgeSettings as SessionSettings
 from evaltap.evaluator.scoring.judges.budget import Budget, BudgetedJudge, BudgetLimits
-from evaltap.evaluator.scoring.judges.chain import JudgeChain, PricedJudge
 from evaltap.evaluator.scoring.judges.endpoint import JudgeSettings
 from evaltap.evaluator.scoring.judges.limits import Limiter
 from evaltap.evaluator.scoring.judges.prices import GivenPrices, pricing_of
-from evaltap.evaluator.scoring.judges.provider import EnvironmentJudges
+from evaltap.evaluator.scoring.judges.provider import EnvironmentJudges, JudgeChain, PricedJudge
 from evaltap.evaluator.scoring.judges.settings import judge_prices
 from evaltap.schemas.errors import ConfigurationError
 from evaltap.schemas.formats.metric import (

@@ -17,11 +17,10 @@ from evaltap.evaluator.scoring.contract.judge import (
     JudgeUnavailable,
     ScriptedJudge,
 )
-from evaltap.evaluator.scoring.judges.chain import JudgeChain
 from evaltap.evaluator.scoring.judges.endpoint import JudgeSettings, judge_settings
 from evaltap.evaluator.scoring.judges.limits import Limiter
 from evaltap.evaluator.scoring.judges.openai import OpenAIJudge
-from evaltap.evaluator.scoring.judges.provider import EnvironmentJudges, judge_from
+from evaltap.evaluator.scoring.judges.provider import EnvironmentJudges, JudgeChain, judge_from
 from evaltap.schemas.errors import ConfigurationError
 from evaltap.schemas.formats.metric import GenerationConfig, JudgeModel, OtherJudge
 from support.servers.judge_server import Answer, JudgeServer, judge_server

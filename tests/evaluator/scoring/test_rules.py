@@ -7,7 +7,7 @@ import pytest
 from evaltap.evaluator import CaseScorer
 from evaltap.evaluator.scoring.contract.context import Status
 from evaltap.evaluator.scoring.contract.errors import MetricError
-from evaltap.evaluator.scoring.criteria.content.rules import compile_rules
+from evaltap.evaluator.scoring.evaluators.rules import compile_rules
 from evaltap.evaluator.scoring.scorer import MetricOutcome
 from evaltap.schemas.formats.criteria import Rule
 from evaltap.schemas.formats.metric import EvalMetric

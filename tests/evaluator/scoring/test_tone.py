@@ -9,7 +9,7 @@ import pytest
 
 from evaltap.evaluator import CaseScorer, MetricOutcome
 from evaltap.evaluator.scoring.contract.context import Status
-from evaltap.evaluator.scoring.criteria.content.sentiment import _afinn, tone_of
+from evaltap.evaluator.scoring.evaluators.tone import _afinn, tone_of
 from evaltap.schemas import EvalMetric
 from support.builders.cases import make_case, make_turn
 

@@ -148,7 +148,7 @@ def _moment(text: str | None) -> datetime | None:
 
 
 _NAMED: Final = 3
-UNKNOWN: Final = "no longer known, as the watch was changed or has no baseline now"
+UNKNOWN: Final = "no longer known: late turns came, or the watch was changed or has no baseline now"
 """The state of an alarm that ended without a rate to compare with."""
 
 

@@ -1,6 +1,11 @@
-"""`llm_criteria`: criteria that a judge grades on scales, normalised and weighted into one score."""
+"""`llm_criteria`: criteria that a judge grades on scales, normalised and weighted into one score.
 
-from collections.abc import Sequence
+An answer outside its scale is not a verdict: it is rejected, never clamped to the nearest end.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
 from typing import Final, Unpack
 
 import orjson
@@ -8,11 +13,11 @@ import orjson
 from evaltap.evaluator.cases.text import quoted
 from evaltap.evaluator.scoring.contract.aggregation import weighted_mean
 from evaltap.evaluator.scoring.contract.context import RubricVerdict
+from evaltap.evaluator.scoring.contract.errors import MetricError
 from evaltap.evaluator.scoring.contract.judge import JudgeInvalid, JudgeRequest
 from evaltap.evaluator.scoring.contract.turn_evaluator import MissingEvidence
 from evaltap.evaluator.scoring.contract.validation import require
 from evaltap.evaluator.scoring.criteria.calls.attempts import lacking as calls_lack
-from evaltap.evaluator.scoring.criteria.content.scales import CompiledCriterion, compile_criteria
 from evaltap.evaluator.scoring.evaluators.judged.answer_text import answer_json
 from evaltap.evaluator.scoring.evaluators.judged.answers import Verdict
 from evaltap.evaluator.scoring.evaluators.judged.delimiters import delimited, fresh_nonce
@@ -30,8 +35,173 @@ from evaltap.evaluator.scoring.evaluators.judged.rubric_prompt import (
     stated_message,
 )
 from evaltap.schemas.data import Json
-from evaltap.schemas.formats.criteria import GradingCriterion
+from evaltap.schemas.formats.criteria import GradedCriterion, GradingCriterion
 from evaltap.schemas.formats.metric import EvalMetric
+from evaltap.schemas.text import did_you_mean_one_of
+
+Answer = float | bool | str
+
+DEFAULT_RANGE: Final = (0.0, 10.0)
+_YES_AND_NO: Final = {"true": 1.0, "pass": 1.0, "false": 0.0, "fail": 0.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """The instructions for a judge's answer, its JSON Schema, and the function that reads it."""
+
+    instruction: str
+    schema: Mapping[str, Json]
+    normalise: Callable[[Json], float]
+    """Returns the value of an answer from 0 to 1; raises ValueError for an answer outside the scale."""
+    scored: bool = True
+    """Whether the answers have a value."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledCriterion:
+    id: str
+    text: str
+    weight: float
+    scale: Scale
+
+
+def compile_criteria(criteria: list[GradedCriterion]) -> list[CompiledCriterion]:
+    """Return the compiled criteria; raise MetricError if one of them is invalid."""
+    if not criteria:
+        raise MetricError("criterion.grading.criteria is empty; add at least one")
+    seen: set[str] = set()
+    compiled = []
+    for place, criterion in enumerate(criteria):
+        where = f"grading.criteria[{place}]"
+        name = criterion.id.strip()
+        if not name or name in seen:
+            raise MetricError(f"{where} has the id {name!r}; give each criterion an id of its own")
+        seen.add(name)
+        if not criterion.text.strip():
+            raise MetricError(f"{where} '{name}' has no text; say what the judge should look at")
+        weight = 1.0 if criterion.weight is None else criterion.weight
+        if not 0 <= weight < float("inf"):
+            raise MetricError(f"{where} '{name}' has weight {weight}; expected 0 or more")
+        try:
+            scale = compile_scale(criterion)
+        except ValueError as error:
+            raise MetricError(f"{where} '{name}': {error}") from None
+        compiled.append(CompiledCriterion(name, criterion.text.strip(), weight, scale))
+    if not sum(one.weight for one in compiled if one.scale.scored):
+        raise MetricError(
+            "no criterion counts; give one a positive weight and a scale whose answers have a value"
+        )
+    return compiled
+
+
+def compile_scale(criterion: GradedCriterion) -> Scale:
+    """Return the scale of a criterion; raise ValueError if it is invalid."""
+    described = len(criterion.scale.split()) > 1
+    make = _described if described else _SCALES.get(criterion.scale or "binary")
+    if make is None:
+        raise ValueError(
+            f"scale is '{criterion.scale}'; {did_you_mean_one_of(criterion.scale, _SCALES)}"
+        )
+    if criterion.labels and make is not _custom:
+        raise ValueError(f"labels are for scale custom; found scale '{criterion.scale}'")
+    bounded = criterion.min is not None or criterion.max is not None
+    if bounded and make is not _numeric:
+        raise ValueError(f"min and max are for scale numeric; found scale '{criterion.scale}'")
+    return make(criterion)
+
+
+def _binary(_: GradedCriterion) -> Scale:
+    def normalise(value: Json) -> float:
+        # true and false mean 1 and 0 here.
+        if isinstance(value, bool) or (isinstance(value, int | float) and value in (0, 1)):
+            return float(value)
+        if isinstance(value, str) and (word := value.strip().lower()) in _YES_AND_NO:
+            return _YES_AND_NO[word]
+        raise ValueError(f"{value!r} is neither 0 nor 1")
+
+    schema = {"type": "integer", "minimum": 0, "maximum": 1}
+    return Scale("1 when it holds, 0 when it does not", schema, normalise)
+
+
+def _likert5(_: GradedCriterion) -> Scale:
+    def normalise(value: Json) -> float:
+        if _is_number(value) and value in (1, 2, 3, 4, 5):
+            return float((value - 1) / 4)
+        raise ValueError(f"{value!r} is not a whole number from 1 to 5")
+
+    schema = {"type": "integer", "minimum": 1, "maximum": 5}
+    return Scale("a whole number from 1 (not at all) to 5 (entirely)", schema, normalise)
+
+
+def _numeric(criterion: GradedCriterion) -> Scale:
+    low = DEFAULT_RANGE[0] if criterion.min is None else criterion.min
+    high = DEFAULT_RANGE[1] if criterion.max is None else criterion.max
+    if not (isfinite(low) and isfinite(high) and low < high):
+        raise ValueError(f"min is {low:g} and max is {high:g}; expected min < max")
+
+    def normalise(value: Json) -> float:
+        if _is_number(value) and low <= value <= high:
+            return float((value - low) / (high - low))
+        raise ValueError(f"{value!r} is not a number from {low:g} to {high:g}")
+
+    schema = {"type": "number", "minimum": low, "maximum": high}
+    return Scale(f"a number from {low:g} (worst) to {high:g} (best)", schema, normalise)
+
+
+def _pass_fail(_: GradedCriterion) -> Scale:
+    def normalise(value: Json) -> float:
+        word = str(value).strip().lower() if isinstance(value, str | bool) else ""
+        if word not in _YES_AND_NO:
+            raise ValueError(f"{value!r} is none of pass, fail")
+        return _YES_AND_NO[word]
+
+    schema = {"type": "string", "enum": ["pass", "fail"]}
+    return Scale('one of "pass", "fail"', schema, normalise)
+
+
+def _custom(criterion: GradedCriterion) -> Scale:
+    labels = {label.strip(): worth for label, worth in criterion.labels.items()}
+    if len(labels) < 2 or "" in labels or len(labels) < len(criterion.labels):
+        raise ValueError("scale custom needs two or more different labels")
+    for label, worth in labels.items():
+        if not 0 <= worth <= 1:
+            raise ValueError(f"label '{label}' is worth {worth:g}; expected 0 to 1")
+
+    def normalise(value: Json) -> float:
+        label = value.strip() if isinstance(value, str) else None
+        worth = None if label is None else labels.get(label)
+        if worth is None:
+            raise ValueError(f"{value!r} is none of {', '.join(labels)}")
+        return worth
+
+    schema = {"type": "string", "enum": [*labels]}
+    return Scale("one of " + ", ".join(f'"{label}"' for label in labels), schema, normalise)
+
+
+def _described(criterion: GradedCriterion) -> Scale:
+    """Return a scale in the words of the metric; its answers are kept, but have no value."""
+
+    def normalise(value: Json) -> float:
+        if isinstance(value, str | int | float):
+            return 0.0
+        raise ValueError(f"{value!r} is neither a text nor a number")
+
+    return Scale(criterion.scale.strip(), {"type": "string"}, normalise, scored=False)
+
+
+def _is_number(value: Json) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+_SCALES: Final[dict[str, Callable[[GradedCriterion], Scale]]] = {
+    "binary": _binary,
+    "likert5": _likert5,
+    "numeric": _numeric,
+    "pass_fail": _pass_fail,
+    "pass/fail": _pass_fail,
+    "custom": _custom,
+}
+
 
 PROMPT_VERSION: Final = "1"
 """Increment it with every change of the words below, so that old verdicts are no longer compared."""
