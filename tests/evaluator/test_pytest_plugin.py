@@ -90,6 +90,26 @@ def test_each_case_is_a_test_named_by_its_id_with_an_outcome_of_its_own(run: Run
     )
 
 
+@pytest.mark.slow
+def test_metrics_may_be_names_and_functions_as_in_python(run: Run) -> None:
+    made = """
+import pytest
+
+def is_polite(turn, expected):
+    return False
+
+@pytest.mark.evaltap(cases="cases.jsonl", metrics=["trajectory_exact", is_polite])
+def test_agent():
+    pass
+"""
+    result = run(made, "-k", "good")
+
+    result.assert_outcomes(failed=1, deselected=3)
+    result.stdout.fnmatch_lines(
+        ["eval case cases/good: 1 of 2 metrics did not pass", "  is_polite failed, score 0*"]
+    )
+
+
 def test_a_failure_tells_metric_score_threshold_reason_and_the_calls(run: Run) -> None:
     result = run(MARKED.format(more=""), "-k", "bad")
 

@@ -6,19 +6,17 @@ test starts (the marker scores during set-up).  A case that was not evaluated sk
 with `strict`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import pytest
 
 if TYPE_CHECKING:
     from evaltap.evaluator.reports.model import CaseReport
+    from evaltap.evaluator.scoring.given import Metrics
     from evaltap.schemas.data import CaseData
     from evaltap.schemas.formats.case import EvalCase
-    from evaltap.schemas.formats.metric import EvalMetric
 
-    Metrics: TypeAlias = str | Path | Sequence[EvalMetric | Mapping[str, object]]
     ScoreCase: TypeAlias = Callable[..., CaseReport]
 
 T = TypeVar("T")
@@ -92,9 +90,8 @@ def evaltap_case(request: pytest.FixtureRequest) -> "CaseReport":
 def evaltap_score(request: pytest.FixtureRequest) -> "ScoreCase":
     """Score a case that the test itself has produced, and fail the test when a metric fails.
 
-    Call it with the case (an `EvalCase` or JSON data) and metrics (a file, or a list of `EvalMetric`
-    or JSON data), `thresholds`, `strict`, `services`; what is left out comes from the marker
-    `evaltap`.  It returns a `CaseReport`.
+    Call it with the case (an `EvalCase` or JSON data) and metrics (a file or a list), `thresholds`,
+    `strict`, `services`; what is left out comes from the marker `evaltap`.  It returns a `CaseReport`.
     """
 
     def score(

@@ -10,12 +10,13 @@ from evaltap.evaluator.reports.from_score import case_report
 from evaltap.evaluator.reports.model import CaseReport
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.evaluator.reports.text import case_lines
+from evaltap.evaluator.scoring.contract.evaluator import Registry
+from evaltap.evaluator.scoring.given import read_given
 from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import EvaltapError, InputError
 from evaltap.schemas.files.content import eval_set_name
-from evaltap.schemas.files.documents import case_data, iter_cases, read_metrics
-from evaltap.schemas.files.validation import parse
+from evaltap.schemas.files.documents import case_data, iter_cases
 from evaltap.schemas.formats.case import EvalCase
 from evaltap.schemas.formats.metric import EvalMetric
 
@@ -47,10 +48,10 @@ def explanation(report: CaseReport) -> str:
 
 def _scorer(node: pytest.Item, settings: Mapping[str, Any]) -> CaseScorer:
     """Return the scorer of some metrics; one for all tests that have the same."""
-    metrics = _metrics(node, settings)
+    metrics, registry = _metrics(node, settings)
     services = settings.get("services")
-    if services is not None:
-        return CaseScorer(metrics, services=services)
+    if services is not None or registry is not None:
+        return CaseScorer(metrics, services=services, registry=registry)
     scorers = node.config.stash.setdefault(_SCORERS, {})
     key = "\n".join(metric.model_dump_json(by_alias=True) for metric in metrics)
     if key not in scorers:
@@ -58,16 +59,15 @@ def _scorer(node: pytest.Item, settings: Mapping[str, Any]) -> CaseScorer:
     return scorers[key]
 
 
-def _metrics(node: pytest.Item, settings: Mapping[str, Any]) -> list[EvalMetric]:
+def _metrics(
+    node: pytest.Item, settings: Mapping[str, Any]
+) -> tuple[list[EvalMetric], Registry | None]:
     given = settings.get("metrics")
     if not given:
         raise InputError("no metrics; name a metrics file or a list of metrics")
-    if isinstance(given, str | Path):
-        metrics = read_metrics(node.path.parent / given)
-    else:
-        metrics = [
-            one if isinstance(one, EvalMetric) else parse(EvalMetric, dict(one)) for one in given
-        ]
+    metrics, registry = read_given(
+        node.path.parent / given if isinstance(given, str | Path) else given
+    )
     thresholds = dict(settings.get("thresholds") or {})
     unknown = sorted(set(thresholds) - {metric.metric_name for metric in metrics})
     if unknown:
@@ -78,4 +78,4 @@ def _metrics(node: pytest.Item, settings: Mapping[str, Any]) -> list[EvalMetric]
             update={"threshold": thresholds.get(metric.metric_name, metric.threshold)}
         )
         for metric in metrics
-    ]
+    ], registry

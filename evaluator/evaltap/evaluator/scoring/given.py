@@ -18,13 +18,19 @@ _PASSES: Final = 1.0
 
 
 def scorer_of(metrics: Metrics, services: Services | None = None) -> CaseScorer:
-    """Return the scorer of a metrics file, or of a list.
+    """Return the scorer of a metrics file, or of a list; raises InputError as `read_given` does."""
+    found, registry = read_given(metrics)
+    return CaseScorer(found, services=services, registry=registry)
+
+
+def read_given(metrics: Metrics) -> tuple[list[EvalMetric], Registry | None]:
+    """Return the metrics of a file or of a list, and the evaluators if some are the caller's own.
 
     In a list, the name of an evaluator alone is its metric with the threshold 1; a function is called with
     the actual and the expected turn, as `Func` describes.  Raises InputError for an invalid file or metric.
     """
     if isinstance(metrics, str | Path):
-        return CaseScorer(read_metrics(Path(metrics)), services=services)
+        return read_metrics(Path(metrics)), None
     plain: list[EvalMetric | Json] = []
     evaluators: list[Evaluator] = []
     for one in metrics:
@@ -39,5 +45,4 @@ def scorer_of(metrics: Metrics, services: Services | None = None) -> CaseScorer:
             evaluators.append(made)
             threshold = getattr(made, "threshold", _PASSES)
             plain.append({"metricName": made.name, "threshold": threshold})
-    registry = Registry().extended(evaluators)
-    return CaseScorer(metrics_of(plain), services=services, registry=registry)
+    return metrics_of(plain), Registry().extended(evaluators) if evaluators else None
