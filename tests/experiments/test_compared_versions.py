@@ -131,7 +131,27 @@ def test_a_case_that_was_edited_between_the_runs_of_a_version_is_not_compared(
     assert page.left_out == (("different input or reference, not compared", ("c-0", "c-1")),)
 
 
-def test_a_gate_is_compared_with_the_exported_runs_of_a_version(evaltap: Evaltap) -> None:
+def test_what_a_simulated_user_said_to_a_gate_is_no_input_that_changed(evaltap: Evaltap) -> None:
+    plan = {"conversationPlan": "Book a seat.", "stopSignal": "###STOP###"}
+    write("hall", *({"evalId": f"s-{n}", "conversationScenario": plan} for n in range(8)))
+    dimension = {"name": "quality", "threshold": 1, "metrics": [BOOKS]}
+    Path("gate.json").write_text(json.dumps({"dimensions": [dimension]}))
+    gate = ("gate", "hall.evalset.json", "--gate", "gate.json", "--json")
+    user = ("--user", "hall:curious")
+    code, _, said = evaltap(*gate, "--agent", "hall:clerk", *user, "--write-baseline", "1.json")
+    assert code == 0, said
+
+    code, out, said = evaltap(*gate, "--agent", "hall:careless", *user, "--baseline", "1.json")
+
+    found = json.loads(out)["comparison"]
+    assert (code, found["changed"], found["head"]["trials"]) == (1, [], 8), said
+    code, _, said = evaltap(*gate, *user)
+    assert code == 2
+    assert "add --agent" in said
+
+
+@pytest.mark.parametrize("base", ["1.json", "x.duckdb@version=1"])
+def test_a_gate_is_compared_with_the_runs_of_a_version(evaltap: Evaltap, base: str) -> None:
     cases = [asked(f"c-{n}", "a seat") for n in range(8)]
     cases[0]["conversation"][0]["finalResponse"] = {"role": "assistant", "content": "booked"}
     write("hall", *cases)
@@ -141,7 +161,7 @@ def test_a_gate_is_compared_with_the_exported_runs_of_a_version(evaltap: Evaltap
     Path("gate.json").write_text(json.dumps({"dimensions": [dimension]}))
 
     code, out, said = evaltap("gate", "hall.evalset.json", "--agent", "hall:careless", "--gate", "gate.json",
-                              "--baseline", "1.json", "--fail-on", "regressed", "--json")  # fmt: skip
+                              "--baseline", base, "--fail-on", "regressed", "--json")  # fmt: skip
 
     assert code == 1, said
     assert json.loads(out)["comparison"]["changed"] == []

@@ -5,6 +5,7 @@ import time
 from collections import Counter, defaultdict
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from datetime import timedelta
+from itertools import chain
 from pathlib import Path
 from typing import cast
 
@@ -16,16 +17,18 @@ from evaltap.cli.options.run import (
     ReplayOptions,
     RunOptions,
 )
+from evaltap.cli.options.score import GateOptions
 from evaltap.cli.options.shared import ReferenceOptions, ScoringOptions
 from evaltap.cli.scoring import case_scorer
 from evaltap.evaluator.analysis.stats.estimate import rate_of_trials
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.evaluator.scoring.judge_session import JudgeSession
 from evaltap.evaluator.scoring.scorer import CaseScorer
+from evaltap.experiments.answered_cases import AnsweredCases, answered_cases
 from evaltap.experiments.early_stop import Until
 from evaltap.experiments.loop import Progress, Settings, UnitDone
 from evaltap.experiments.partners import User
-from evaltap.experiments.plan import CaseSet
+from evaltap.experiments.plan import CaseSet, continued, read_set
 from evaltap.experiments.process import AgentProcess
 from evaltap.experiments.running import Request, Start
 from evaltap.schemas.data import Json
@@ -95,6 +98,34 @@ def user_of(options: PartnerOptions, judges: JudgeSession) -> User:
         judges.settings.cache,
         judges.settings.variables,
     )
+
+
+def answered(options: GateOptions, judges: JudgeSession) -> AnsweredCases:
+    """Run the agent of a gate on its cases."""
+    user, tools = user_of(options.partners, judges), choice_of(options.tools)
+    found = []
+    for path in options.cases:
+        request = Request(
+            chosen(read_set(path), options.partners),
+            options.agent or "",
+            runs=options.runs,
+            settings=Settings(options.concurrency),
+            tools=tools,
+            user=user,
+            expected_agent=options.partners.expected_agent,
+        )
+        found.append(answered_cases(path, request))
+    return AnsweredCases(
+        tuple(chain.from_iterable(one.cases for one in found)),
+        tuple(chain.from_iterable(one.invalid for one in found)),
+        frozenset().union(*(one.varying for one in found)),
+    )
+
+
+def chosen(cases: CaseSet, options: PartnerOptions) -> CaseSet:
+    """Return the cases, with simulated users who go on where that is wanted."""
+    turn = options.continue_from
+    return cases if turn is None else continued(cases, turn)
 
 
 def _json(path: Path, option: str = "--agent-request") -> Json:

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from evaltap.evaluator.cases.identity import CaseKey
+from evaltap.evaluator.cases.origin import case_identity
 from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.store.database import TemporaryStore
-from evaltap.experiments.loop import Settings
-from evaltap.experiments.plan import CaseSet, read_set
+from evaltap.experiments.plan import CaseSet
 from evaltap.experiments.result_file import recorded_units
 from evaltap.experiments.running import Request, run_experiment
 from evaltap.experiments.units import UnitRow, read_units
@@ -28,13 +28,14 @@ class AnsweredCases:
     """A case for each run; one that crashed has a turn that failed."""
     invalid: tuple[str, ...]
     """Runs without evidence, with their reasons, and those that were not made."""
+    varying: frozenset[CaseKey]
+    """The cases whose user or expected turns an agent gave, so that each run has others."""
 
 
-def answered_cases(path: Path, agent: str, *, runs: int = 1, concurrency: int = 8) -> AnsweredCases:
-    """Run an agent on a set; raise InputError that lists what is wrong, before the first call."""
-    given = read_set(path)
-    settings = Settings(concurrency)
-    request = Request(given, agent, runs=runs, settings=settings)
+def answered_cases(path: Path, request: Request) -> AnsweredCases:
+    """Run an agent on the set at `path`; raise InputError that lists what is wrong, before the first call."""
+    given = request.cases
+    varying = {one.eval_id for one in given.cases if one.scenario or one.refers}
     originals = {one.get("evalId"): one for one in iter_cases(path)}
     with TemporaryStore() as store:
         finished = run_experiment(request, CaseScorer([]), store)
@@ -44,13 +45,14 @@ def answered_cases(path: Path, agent: str, *, runs: int = 1, concurrency: int = 
     invalid = [f"{row.eval_id}: {row.reason}" for row in rows if row.state == "invalid"]
     if missing := finished.progress.planned - len(rows):
         invalid.append(f"{counted(missing, 'run')} ({finished.progress.stopped_by})")
+    cases = [
+        _case(row, originals[row.eval_id], landed, given.name)
+        for row in rows
+        if row.state != "invalid"
+    ]
+    keys = [case_identity(one, "")[:3] for one in cases]
     return AnsweredCases(
-        tuple(
-            _case(row, originals[row.eval_id], landed, given.name)
-            for row in rows
-            if row.state != "invalid"
-        ),
-        tuple(invalid),
+        tuple(cases), tuple(invalid), frozenset(key for key in keys if key[2] in varying)
     )
 
 

@@ -1,9 +1,10 @@
 """`evaltap gate`: check eval cases against thresholds in several dimensions."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Final
 
 from evaltap.cli.messages import print_json, say
 from evaltap.cli.options.score import GateOptions
@@ -15,6 +16,7 @@ from evaltap.cli.scoring import (
     report_missing_references,
 )
 from evaltap.cli.stores import open_store
+from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.reports.compare.comparison import compare
 from evaltap.evaluator.reports.compare.console import print_comparison
 from evaltap.evaluator.reports.compare.files import write_baseline
@@ -28,11 +30,13 @@ from evaltap.evaluator.reports.compare.gating import (
     stored,
 )
 from evaltap.evaluator.reports.compare.model import Comparison, Rules
-from evaltap.evaluator.reports.compare.reading import read_side
+from evaltap.evaluator.reports.compare.reading import read_runs
 from evaltap.evaluator.reports.compare.sides import Side
+from evaltap.evaluator.reports.compare.traffic import selection_of
 from evaltap.evaluator.reports.gate import gate_data, gate_exit, print_gate
 from evaltap.evaluator.scoring.gates.gate import Gate
 from evaltap.evaluator.scoring.gates.recording import GateWriter
+from evaltap.evaluator.scoring.judge_session import JudgeSession
 from evaltap.evaluator.scoring.settings import check_code
 from evaltap.evaluator.store.file_type import is_database
 from evaltap.schemas.data import CaseData
@@ -57,8 +61,8 @@ def run(options: GateOptions) -> int:
         judges.check_reachable(metrics)
         gated = []
         with nullcontext() if options.db is None else open_store(options.db) as store:
-            cases, invalid = _answered(options) if options.agent else (_cases(options.cases), [])
-            cases, source = list(cases), ", ".join(map(str, options.cases))
+            cases, invalid, varying = _read(options, judges)
+            source = ", ".join(map(str, options.cases))
             threads = options.concurrency if gate.scorer.waits else 1
             checked = check_cases(gate, cases, threads=threads)
             if store:
@@ -71,17 +75,18 @@ def run(options: GateOptions) -> int:
         nothing = f"{source}: no cases found; expected at least one"
         problems = ["no case could be checked:", *invalid] if invalid else [nothing]
         raise InputError("\n".join(problems))
-    found = _comparison(gate, options, base, gated)
+    head = gated_side(gate, gated, source, varying)
+    found = _comparison(gate, options, base, head, gated)
     code, messages = gate_exit(
         gated, found, fail_on=options.fail_on, min_pass_rate=options.rules.min_pass_rate
     )
     if invalid:
         messages = [*messages, *(f"not checked: {one}" for one in invalid)]
-        code = code or 3
+        code = code or (0 if options.fail_on == "never" else 3)
     if options.json:
-        print_json(gate_data(gated, found, code))
+        print_json(gate_data(gated, found, code, invalid))
     else:
-        print_gate(gate, gated)
+        print_gate(gate, gated, len(invalid))
         if found is not None:
             print()
             print_comparison(found)
@@ -105,15 +110,15 @@ def _baseline(options: GateOptions) -> Side | None:
             wanted = "--fail-on regressed" if options.fail_on == "regressed" else "--report"
             raise InputError(f"{wanted}: needs a baseline; add --baseline")
         return None
-    names_run = not Path(options.baseline.partition("#")[0]).exists() and options.db is not None
-    return read_side(f"{options.db}#{options.baseline}" if names_run else options.baseline)
+    is_file = Path(options.baseline.partition("#")[0]).exists() or selection_of(options.baseline)
+    names_run = options.db is not None and not is_file
+    return read_runs(f"{options.db}#{options.baseline}" if names_run else options.baseline)
 
 
 def _comparison(
-    gate: Gate, options: GateOptions, base: Side | None, gated: Sequence[GatedCase]
+    gate: Gate, options: GateOptions, base: Side | None, head: Side, gated: Sequence[GatedCase]
 ) -> Comparison | None:
     """Write the new baseline and the reports; return the comparison with the old baseline."""
-    head = gated_side(gate, gated, ", ".join(map(str, options.cases)))
     if options.write_baseline is not None:
         write_baseline(options.write_baseline, dimensions_only(gate, head))
         if all(one.result.status == "incomplete" for one in gated):
@@ -133,6 +138,28 @@ def _comparison(
     return found
 
 
+def _read(
+    options: GateOptions, judges: JudgeSession
+) -> tuple[Sequence[CaseData], Sequence[str], Collection[CaseKey]]:
+    """Return the cases, as the agent answered them if there is one, its runs that are no evidence, and the
+    cases of which each run has other texts."""
+    if options.agent:
+        from evaltap.cli.experimenting import answered  # an agent is run seldom, and loads much
+
+        found = answered(options, judges)
+        return found.cases, found.invalid, found.varying
+    given = [*asdict(options.tools).values(), *asdict(options.partners).values()]
+    if options.runs > 1 or any(one not in _NOT_GIVEN for one in given):
+        raise InputError(
+            "--runs, and the options of tool calls, simulated users and expected agents, say how an agent"
+            " runs; add --agent"
+        )
+    return list(_cases(options.cases)), (), ()
+
+
+_NOT_GIVEN: Final = ("", (), None, False, "args", "auto")
+
+
 def _cases(paths: Sequence[Path]) -> Iterator[CaseData]:
     for path in paths:
         if is_database(path):
@@ -141,18 +168,3 @@ def _cases(paths: Sequence[Path]) -> Iterator[CaseData]:
             )
         for case in iter_cases(path):
             yield {"evalSetId": eval_set_name(path), **case}
-
-
-def _answered(options: GateOptions) -> tuple[list[CaseData], list[str]]:
-    """Run the agent on the cases; return them as it answered, and the runs that are no evidence."""
-    from evaltap.experiments.answered_cases import answered_cases
-
-    cases: list[CaseData] = []
-    invalid: list[str] = []
-    for path in options.cases:
-        found = answered_cases(
-            path, options.agent or "", runs=options.runs, concurrency=options.concurrency
-        )
-        cases += found.cases
-        invalid += found.invalid
-    return cases, invalid

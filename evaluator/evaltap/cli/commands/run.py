@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from evaltap.cli.experimenting import (
     ProgressLines,
+    chosen,
     quiet_engine,
     request_of,
     scorer_of,
@@ -29,7 +30,7 @@ from evaltap.evaluator.store.database import Store
 from evaltap.experiments.early_stop import parse_until
 from evaltap.experiments.outcome import CaseOutcome, MetricOutcome
 from evaltap.experiments.partners import User
-from evaltap.experiments.plan import CaseSet, continued, only, read_set
+from evaltap.experiments.plan import CaseSet, only, read_set
 from evaltap.experiments.result_file import write_result
 from evaltap.experiments.running import (
     Finished,
@@ -123,8 +124,7 @@ def _chosen(options: RunOptions) -> CaseSet:
                 f"--filter {' '.join(options.filter)}: no eval id of {options.set} matches"
             )
         cases = only(cases, kept)
-    turn = options.partners.continue_from
-    return cases if turn is None else continued(cases, turn)
+    return chosen(cases, options.partners)
 
 
 def _exit_code(options: RunOptions, finished: Finished) -> int:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from evaltap.cli.declared import STORE, argument, group, option
+from evaltap.cli.options.run import PartnerOptions, ToolCallOptions
 from evaltap.cli.options.shared import (
     ADDRESS,
     FilterOptions,
@@ -355,8 +356,9 @@ class GateOptions:
     concurrency: int = concurrency()
     baseline: str | None = option(
         "--baseline FILE|RUN",
-        "compare with a baseline.json, a DuckDB file (FILE#RUN for one run), JSON Lines of"
-        " scores, a result file, or the name of a run in --db",
+        "compare with a baseline.json, a DuckDB file (FILE#RUN for one run, FILE@version=V for what"
+        " `evaltap run` made of a version), JSON Lines of scores, a result file, or the name of a run in"
+        " --db",
         title="comparison",
     )
     fail_on: Literal["failed", "regressed", "never"] | None = option(
@@ -380,6 +382,10 @@ class GateOptions:
     )
     no_redact: bool = no_redact("--report")
     rules: RuleOptions = group(RuleOptions, "what counts as worse")
+    tools: ToolCallOptions = group(ToolCallOptions, "with --agent: tool calls")
+    partners: PartnerOptions = group(
+        PartnerOptions, "with --agent: simulated users and expected agents"
+    )
     allow_code: bool = allow_code()
     judges: JudgeOptions = group(JudgeOptions, "judges")
     json: bool = as_json()

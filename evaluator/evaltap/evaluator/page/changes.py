@@ -60,9 +60,6 @@ class CursorWriter(StoreWriter):
         with translated(self.path):
             yield self._cursor
 
-    def close(self) -> None:
-        """Do nothing: the cursor belongs to its owner."""
-
 
 @dataclass(frozen=True, slots=True)
 class Change:

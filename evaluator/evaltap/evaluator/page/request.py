@@ -169,7 +169,6 @@ class PageRequest:
 
     @property
     def key(self) -> CaseKey:
-        """The requested case."""
         return self.exact("app"), self.exact("set"), self.exact("id")
 
     @property

@@ -50,9 +50,6 @@ class RecordedReader(StoreReader):
     def _append(self, table: str, rows: Sequence[Row] | Sequence[Struct]) -> None:
         self._reader._append(table, rows)
 
-    def close(self) -> None:
-        """Do nothing: the reader belongs to its owner."""
-
     def unlimited_memory(self) -> AbstractContextManager[None]:
         """Allow the block to read rows that may be large."""
         return self._reader.unlimited_memory()

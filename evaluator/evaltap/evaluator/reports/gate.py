@@ -16,14 +16,19 @@ from evaltap.schemas.text import counted
 SHOWN = 10
 
 
-def print_gate(gate: Gate, gated: Sequence[GatedCase]) -> None:
-    """Print the dimensions, then the cases that did not pass; print equal verdicts of trials once."""
+def print_gate(gate: Gate, gated: Sequence[GatedCase], invalid: int = 0) -> None:
+    """Print the dimensions, then the cases that did not pass; print equal verdicts of trials once.
+
+    `invalid` counts the agent's runs that are no evidence.
+    """
     out = console()
     keys = [case_identity(one.case, "")[:3] for one in gated]
     cases = counted(len(set(keys)), "case")
     of = cases if len(set(keys)) == len(keys) else f"{counted(len(keys), 'trial')} of {cases}"
     passed = sum(one.result.passed for one in gated)
-    out.print(_table(gate, [one.result for one in gated], f"{passed:,} of {of} passed the gate"))
+    title = f"{passed:,} of {of} passed the gate"
+    title += f"; {counted(invalid, 'run')} could not be checked" if invalid else ""
+    out.print(_table(gate, [one.result for one in gated], title))
     stopped = Counter(
         (key, one.result.status, one.result.feedback)
         for key, one in zip(keys, gated, strict=True)
@@ -60,11 +65,17 @@ def _table(gate: Gate, results: Sequence[GateResult], title: str) -> Table:
     return table
 
 
-def gate_data(gated: Sequence[GatedCase], found: Comparison | None, code: int) -> dict[str, object]:
-    """Return the verdicts as JSON data, with the comparison if there is one."""
+def gate_data(
+    gated: Sequence[GatedCase], found: Comparison | None, code: int, invalid: Sequence[str] = ()
+) -> dict[str, object]:
+    """Return the verdicts as JSON data, with the comparison if there is one.
+
+    `invalid` are the agent's runs that are no evidence, with their reasons.
+    """
     data: dict[str, object] = {
-        "passed": all(one.result.passed for one in gated),
+        "passed": not invalid and all(one.result.passed for one in gated),
         "exit_code": code,
+        "not_checked": list(invalid),
         "cases": [one.result.data() for one in gated],
     }
     return data if found is None else {**data, "comparison": comparison_data(found)}

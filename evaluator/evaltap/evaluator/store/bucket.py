@@ -32,7 +32,6 @@ class Bucket:
             return {one["path"]: one["size"] for some in obstore.list(self._store) for one in some}
 
     def read(self, name: str) -> bytes | None:
-        """Return a small object; None if there is none."""
         with self._reaching():
             try:
                 return bytes(obstore.get(self._store, name).bytes())
@@ -52,7 +51,6 @@ class Bucket:
             return int(obstore.head(self._store, name)["size"])
 
     def delete(self, name: str) -> None:
-        """Delete an object, which need not exist."""
         with self._reaching(), suppress(FileNotFoundError):
             obstore.delete(self._store, name)
 

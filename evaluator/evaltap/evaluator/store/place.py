@@ -96,7 +96,6 @@ class Folder:
         }
 
     def read(self, name: str) -> bytes | None:
-        """Return a small file; None if there is none."""
         try:
             return (self._path / name).read_bytes()
         except (FileNotFoundError, NotADirectoryError):
@@ -125,7 +124,6 @@ class Folder:
             return os.fstat(file.fileno()).st_size
 
     def delete(self, name: str) -> None:
-        """Delete a file, which need not exist."""
         with suppress(FileNotFoundError):
             (self._path / name).unlink()
 

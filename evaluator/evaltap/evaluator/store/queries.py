@@ -175,9 +175,8 @@ class StoreReader(ABC):
     def _append(self, table: str, rows: Sequence[Row] | Sequence[Struct]) -> None:
         """Append rows with values in the order of the table's columns."""
 
-    @abstractmethod
-    def close(self) -> None:
-        """Release the store."""
+    def close(self) -> None:  # noqa: B027  # what reads through a cursor has nothing to release
+        """Release the store, if it is this reader's own."""
 
     def unlimited_memory(self) -> AbstractContextManager[None]:
         """Lift the memory limit in the block, to read rows that may be large."""

@@ -180,9 +180,6 @@ class CursorReader(ConnectedReader):
         with suppress(duckdb.Error):
             self._lease.cursor.rollback()
 
-    def close(self) -> None:
-        """Do nothing: the cursor belongs to its owner."""
-
 
 class Session:
     """A reader for several statements, as commands need."""

@@ -354,7 +354,6 @@ class KafkaSource:
         return [topic for topic in self._location.topics if topic not in there]
 
     def bounds(self, *, waits: bool = True) -> Mapping[Partition, Bounds]:
-        """Return the offsets that each partition holds now."""
         patience = SILENT_SECONDS if waits else 0.0
         places = self._retried(self._places, patience)
         starts = self._offsets_of(self._consumer.beginning_offsets, places, patience)

@@ -136,7 +136,6 @@ class OtlpSource:
         return SourceBatch()
 
     def bounds(self, *, waits: bool = True) -> Mapping[Partition, Bounds]:
-        """Return the offsets that each partition holds now."""
         return self.source.bounds(waits=waits)
 
     def close(self) -> None:

@@ -69,7 +69,6 @@ class LocalEngine:
 
     @property
     def capacity(self) -> int:
-        """How many cases can be in progress."""
         return self._threads
 
     def score(

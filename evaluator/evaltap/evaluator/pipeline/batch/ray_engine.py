@@ -103,7 +103,6 @@ class RayEngine:
 
     @property
     def capacity(self) -> int:
-        """How many cases can be in progress."""
         return len(self._actors) * self._workers.tasks * self._workers.task_cases
 
     def close(self) -> None:

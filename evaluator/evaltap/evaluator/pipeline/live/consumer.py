@@ -119,10 +119,14 @@ class Schedule:
 
 
 class ConsumerTask(Protocol):
-    """Work that the consumer's thread does with the store besides landing and scoring."""
+    """Work that the consumer's thread does with the store besides landing and scoring.
+
+    A subclass that does not say otherwise prepares and closes nothing, and is always idle.
+    """
 
     def begin(self) -> None:
         """Prepare; called once, before the first record lands."""
+        return
 
     def step(self, changed: ChangedCases | None) -> bool:
         """Do what is due, briefly; return whether there is more to do immediately.
@@ -134,10 +138,11 @@ class ConsumerTask(Protocol):
     @property
     def idle(self) -> bool:
         """Whether nothing is left to do until another record lands."""
-        ...
+        return True
 
     def close(self) -> None:
         """Close connections; called once, by its creator."""
+        return
 
 
 @dataclass(slots=True)

@@ -15,6 +15,7 @@ from evaltap.evaluator.ingest.landing.seq_ranges import size
 from evaltap.evaluator.ingest.topics.errors import TopicsUnavailableError
 from evaltap.evaluator.monitoring.history import firing, read_alerts
 from evaltap.evaluator.pipeline.live.background import BackgroundRead
+from evaltap.evaluator.pipeline.live.consumer import ConsumerTask
 from evaltap.evaluator.pipeline.live.exposition import Family, bounded, exposition
 from evaltap.evaluator.pipeline.live.status import LiveStatus
 from evaltap.evaluator.pipeline.live.watcher import MOST_OF_TIME
@@ -47,7 +48,7 @@ class MetricsWriter(Protocol):
         ...
 
 
-class Figures:
+class Figures(ConsumerTask):
     """Computes the metrics regularly and publishes them in a status; less often the longer it takes.
 
     They are computed and sent on a background thread.
@@ -115,11 +116,6 @@ class Figures:
         self._sent_at = self._clock()
         with suppress(TopicsUnavailableError):
             self._otlp.write_metrics(bounded(found))
-
-    @property
-    def idle(self) -> bool:
-        """Always true: nothing waits for metrics."""
-        return True
 
     def close(self) -> None:
         """Compute and send the metrics a last time."""

@@ -11,6 +11,7 @@ from typing import Final
 from evaltap.evaluator.cases.identity import ChangedCases
 from evaltap.evaluator.ingest.sources.local_log import partition_of
 from evaltap.evaluator.ingest.sources.positions import stored_offsets
+from evaltap.evaluator.pipeline.live.consumer import ConsumerTask
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.log.local import LocalLog, open_log
@@ -21,7 +22,7 @@ _TOLD_SECONDS: Final = 3_600.0
 log = logging.getLogger(__name__)
 
 
-class LogCursor:
+class LogCursor(ConsumerTask):
     """The cursor of a store in the local log at `path`; it follows the committed offset.
 
     Records that every consumer has landed are deleted once they are older than `keep`.  A log that cannot be
@@ -56,11 +57,6 @@ class LogCursor:
             return False
         self._not_before = self._clock() + EVERY_SECONDS
         return self._move(trim=True) >= RECORDS_PER_TRIM
-
-    @property
-    def idle(self) -> bool:
-        """Always true: `close` moves the cursor to the end."""
-        return True
 
     def close(self) -> None:
         """Move the cursor behind everything that has landed."""

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from evaltap.evaluator.cases.identity import ChangedCases
+from evaltap.evaluator.pipeline.live.consumer import ConsumerTask
 from evaltap.evaluator.pipeline.live.service import serving
 from evaltap.evaluator.pipeline.live.status import LiveStatus
 from evaltap.schemas.errors import EvaltapError
@@ -82,7 +83,7 @@ def _nothing() -> None:
     pass
 
 
-class Reload:
+class Reload(ConsumerTask):
     """Stops the consumer so that it restarts with the changed files; if they are invalid, it keeps running.
 
     `check` raises EvaltapError for invalid files.  `request` may be called from a signal handler.
@@ -100,9 +101,6 @@ class Reload:
         """Request a reload at the next step."""
         self._requested = True
 
-    def begin(self) -> None:
-        """Do nothing: the files were just read."""
-
     def step(self, changed: ChangedCases | None) -> bool:
         """Check the files if a reload was requested; stop the consumer if they are valid."""
         if self._requested:
@@ -118,11 +116,6 @@ class Reload:
                 self.accepted = True
                 self.stop()
         return False
-
-    @property
-    def idle(self) -> bool:
-        """Always true: a reload needs no waiting."""
-        return True
 
     def close(self) -> None:
         """Forget the consumer, whose memory would otherwise be kept until the next full collection."""

@@ -18,6 +18,7 @@ from evaltap.evaluator.monitoring.model import Event
 from evaltap.evaluator.monitoring.replay import Watches
 from evaltap.evaluator.monitoring.rules import SILENCE
 from evaltap.evaluator.pipeline.live.background import BackgroundRead
+from evaltap.evaluator.pipeline.live.consumer import ConsumerTask
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.errors import NoMemoryError
 from evaltap.schemas.formats.monitor import MonitorFile
@@ -37,7 +38,7 @@ records land, the log itself tells.
 log = logging.getLogger(__name__)
 
 
-class Watcher:
+class Watcher(ConsumerTask):
     """Evaluates watches when records have landed or been scored; calls `notify` with new alarms.
 
     `ends` says whether the consumer only waits for this before it ends: then there is no pause.  `read_to`
@@ -94,9 +95,6 @@ class Watcher:
         """The events of the last evaluation, if their figures were not stored."""
         self.evidence: dict[str, float] = {}
         """By watch, the evidence for a change at the last evaluation, divided by what raises an alarm."""
-
-    def begin(self) -> None:
-        """Do nothing: the first step evaluates the stored rows."""
 
     def step(self, changed: ChangedCases | None) -> bool:
         """Take the result of an evaluation, or start one if due."""

@@ -35,8 +35,13 @@ class GatedCase(NamedTuple):
     result: GateResult
 
 
-def gated_side(gate: Gate, cases: Sequence[GatedCase], name: str) -> Side:
-    """Return the verdicts of the dimensions and of the metrics on some cases."""
+def gated_side(
+    gate: Gate, cases: Sequence[GatedCase], name: str, varying: Collection[CaseKey] = ()
+) -> Side:
+    """Return the verdicts of the dimensions and of the metrics on some cases.
+
+    `varying` are those whose texts are others in each run, as of a simulated user.
+    """
     digests = {one.metric.metric_name: one.digest for one in run_metrics(gate.scorer)}
     digests |= dimension_digests(gate)
     rows: list[ScoreRow] = []
@@ -61,7 +66,7 @@ def gated_side(gate: Gate, cases: Sequence[GatedCase], name: str) -> Side:
         recorded = case.get("actualConversation") or case.get("conversation") or ()
         expected = case.get("conversation") or [None] * len(recorded)
         turns = list(map(recorded_turn, recorded, expected))
-        recordings[key].append(recording_of(trial, turns))
+        recordings[key].append(recording_of(trial, turns, simulated=key in varying or None))
 
     return Side(
         name,

@@ -100,7 +100,7 @@ def compare_sides(base: str, head: str, rules: Rules) -> Comparison:
     first, second = selection_of(base), selection_of(head)
     if first is not None and second is not None:
         return compare_selections(first, second, rules)
-    return compare(_runs_of(base, first), _runs_of(head, second), rules)
+    return compare(read_runs(base), read_runs(head), rules)
 
 
 def compare_selections(base: Selection, head: Selection, rules: Rules) -> Comparison:
@@ -110,8 +110,9 @@ def compare_selections(base: Selection, head: Selection, rules: Rules) -> Compar
     return compare(_side_of_version(base), _side_of_version(head), rules)
 
 
-def _runs_of(text: str, selection: Selection | None) -> Side:
+def read_runs(text: str) -> Side:
     """Return the runs that an argument names; raise InputError if it selects traffic."""
+    selection = selection_of(text)
     if selection is None:
         return read_side(text)
     if not _is_experiment(selection):
@@ -180,7 +181,7 @@ def export_scores(texts: Sequence[str], out: Path) -> int:
     Returns the number of written scores or cases; raises InputError for another extension, and for traffic
     that no experiment ran.
     """
-    sides = [_runs_of(text, selection_of(text)) for text in texts]
+    sides = [*map(read_runs, texts)]
     if out.suffix in LINES_ENDINGS:
         rows = []
         for side in sides:

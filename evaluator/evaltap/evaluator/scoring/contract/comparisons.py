@@ -101,7 +101,6 @@ class WholeTurns:
         self._evidence = evidence
 
     def mismatch(self, actual: Turn, expected: Turn) -> str | None:
-        """Return why the turns do not match; None if they do."""
         if actual.absent or expected.absent:
             return "actual or expected invocation is nil"
         return self._check(actual, expected)

@@ -100,7 +100,6 @@ class PricedJudge:
         self._pricing = pricing
 
     def answer(self, request: JudgeRequest) -> JudgeReply:
-        """Return the answer with its cost."""
         reply = self._judge.answer(request)
         if self._pricing is None or reply.input_tokens is None or reply.output_tokens is None:
             return reply

@@ -46,7 +46,6 @@ class ToolTrajectoryMatcher:
         self._match = self._match_ordered if criterion.order_sensitive else self._match_unordered
 
     def mismatch(self, actual: Turn, expected: Turn) -> str | None:
-        """Return why the tool calls of two turns do not match; None if they do."""
         calls, wanted = actual.calls, expected.calls
         if not calls or not wanted:
             if actual.absent or expected.absent:
@@ -64,7 +63,6 @@ class ToolTrajectoryMatcher:
         return None if reason is None else f"tool trajectory mismatch: match tools: {reason}"
 
     def lacking(self, actual: Turn, expected: Turn) -> str | None:
-        """Return the first piece of compared evidence that is missing; None if all is present."""
         reason = self._turn_lacks(actual)
         if reason is not None:
             return reason
