@@ -525,6 +525,41 @@ def test_a_gate_runs_the_agent_on_the_cases_first(evaltap: Evaltap) -> None:
 
 
 @pytest.mark.slow
+def test_a_gate_counts_the_runs_that_are_no_evidence(evaltap: Evaltap) -> None:
+    cases = [recorded("ok", ("Hi", [], "Hello.")), recorded("misses", ("Find A-1", [], "Found."))]
+    Path("some.evalset.json").write_text(json.dumps({"evalSetId": "some", "evalCases": cases}))
+    Path("finder.py").write_text(
+        "def answer(messages, turn):\n"
+        "    if 'Find' in messages[-1]['content']:\n"
+        "        turn.run_tool('find', {'id': 1}, None)\n"
+        "    return 'Hello.'\n"
+    )
+    metrics = [{"metricName": "run_succeeded", "threshold": 1}]
+    gate = {"dimensions": [{"name": "runs", "threshold": 1, "metrics": metrics}]}
+    Path("gate.json").write_text(json.dumps(gate))
+    given = ("gate", "some.evalset.json", "--gate", "gate.json", "--agent", "finder:answer")
+
+    code, out, _ = evaltap(*given)
+    assert code == 3
+    assert "1 of 1 case passed the gate; 1 run could not be checked" in out
+
+    code, out, _ = evaltap(*given, "--json", "--fail-on", "never")
+    found = json.loads(out)
+    assert (code, found["passed"], found["exit_code"]) == (0, False, 0)
+    assert found["not_checked"][0].startswith("misses: mock miss: find(")
+
+
+@pytest.mark.slow
+def test_what_is_advised_for_a_tool_that_was_never_recorded_is_accepted(evaltap: Evaltap) -> None:
+    given = ("run", "shop.evalset.json", "--metrics", "metrics.json", "--db", "x.duckdb")
+
+    _, out, _ = evaltap(*given, "--agent", "shop:renamed")
+
+    advice = "if the calls are right: --on-miss fetch_order=llm, or --read-only fetch_order to let"
+    assert advice in out
+
+
+@pytest.mark.slow
 def test_from_python_and_pytest_tools_are_answered_as_well(
     evaltap: Evaltap, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -75,6 +75,8 @@ def lines_of_mocks(
         yield visible(f"  {line}")
     if missed:
         name = missed[0]
-        ways = [f"--ignore-argument {name}.ARGUMENT", f"--on-miss {name}=closest"]
+        ways = [f"--on-miss {name}=llm"]
+        if name in recorded:
+            ways = [f"--ignore-argument {name}.ARGUMENT", f"--on-miss {name}=closest"]
         ways += [] if served else [f"--read-only {name} to let it run"]
-        yield visible(f"  if the calls are right: {', '.join(ways[:-1])}, or {ways[-1]}")
+        yield visible(f"  if the calls are right: {', or '.join(ways)}")
