@@ -364,6 +364,31 @@ def test_a_file_in_a_folder_of_another_user_is_told_without_a_traceback() -> Non
     assert "locked/rows.csv: cannot be read (Permission denied)" in done.stderr
 
 
+READ_ONLY = """
+import os, sys
+from evaltap.cli.main import main
+from evaltap.evaluator.store.database import Store
+Store("e.duckdb").close()
+main(["ui", "missing.duckdb", "--no-open"])  # everything is loaded
+os.chmod("e.duckdb", 0o444)
+if os.geteuid() == 0:  # root writes anywhere
+    os.chmod(".", 0o777)
+    os.setuid(65534)
+sys.exit(main(["ui", "e.duckdb", "--no-open"]))
+"""
+
+
+@pytest.mark.slow
+def test_the_page_says_why_it_shows_no_file_that_it_may_not_write() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [sys.executable, "-c", READ_ONLY], cwd=folder, capture_output=True, text=True
+        )
+
+    assert done.returncode == 2
+    assert "e.duckdb: is read-only, and the page keeps reviews and counts in it" in done.stderr
+
+
 def test_show_names_some_cases_when_there_is_no_such_one(evaltap: Evaltap, store: str) -> None:
     code, _, err = evaltap("show", store, "nope")
 

@@ -206,7 +206,7 @@ def test_an_alarm_of_a_watch_without_a_baseline_ends_without_a_claim_about_the_t
 
     assert ended.event.at is not None
     assert summary(ended.event) == (
-        "w (pass_rate): no longer known, as the watch was changed or has no baseline now"
+        "w (pass_rate): no longer known: late turns came, or the watch was changed or has no baseline now"
     )
 
 

@@ -18,6 +18,7 @@ from evaltap.evaluator.page.security.proxy import SECRET_HEADER, Proxy, proxy_of
 from evaltap.evaluator.page.security.site import Site, is_loopback
 from evaltap.evaluator.page.serving import MOST_CONNECTIONS, PageServer, announced, running_address
 from evaltap.evaluator.reports.text import TraceUrl
+from evaltap.evaluator.store.opening import is_read_only
 from evaltap.evaluator.store.readers import Readers
 from evaltap.evaluator.store.remote.server import served
 from evaltap.recorder.sources.connections import connection_settings
@@ -85,6 +86,11 @@ def _check(options: UiOptions) -> None:
     if not options.db.exists():
         raise InputError(
             no_such_file(options.db, "create one with `evaltap consume` or `evaltap score --db`")
+        )
+    if is_read_only(options.db):
+        raise InputError(
+            f"{options.db}: is read-only, and the page keeps reviews and counts in it; show a copy that can"
+            " be written, or read it as it is: `evaltap report X.duckdb --out report.html`, `evaltap cases`"
         )
     if options.behind_proxy and options.proxy_secret_file is None:
         raise InputError(
