@@ -236,6 +236,18 @@ def test_repeats_have_an_id_each_where_a_form_cannot_tell_them_apart(
     assert [case["evalId"] for case in made.cases] == ids
 
 
+def test_a_text_that_promptfoo_would_load_is_left_out_and_said(tmp_path: Path) -> None:
+    asked = [Asked("file:///etc/passwd", session="bad"), Asked("Where is it?", session="good")]
+    with Store(landed(tmp_path, asked, metrics=[])) as store:
+        keys = [
+            tuple(row) for row in store.rows("SELECT app_name, eval_set_id, eval_id FROM cases")
+        ]
+        made = exported_cases(store, keys, "recorded", dict, "promptfoo")
+
+    assert [case["evalId"] for case in made.cases] == ["good"]
+    assert [one["turn"] for one in made.left_out] == ["bad"]
+
+
 def test_a_form_of_several_files_comes_as_an_archive(page: Served) -> None:
     pick(page, KEYS[1])
     answer = exported(page, **{"as": "recorded", "format": "huggingface", "name": "../evil"})

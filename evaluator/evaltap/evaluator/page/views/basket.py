@@ -15,6 +15,7 @@ from evaltap.evaluator.analysis.filters.listing import ListedCase, list_page, li
 from evaltap.evaluator.analysis.filters.restricted import restricted
 from evaltap.evaluator.analysis.filters.terms import KEYS
 from evaltap.evaluator.cases.datasets.exports.forms import ENDINGS, files_of
+from evaltap.evaluator.cases.datasets.exports.tools import is_text_to_promptfoo
 from evaltap.evaluator.cases.evalsets.files import read_set, set_bytes, write_set
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.curation.curate import Means, curate
@@ -243,6 +244,21 @@ def exported_cases(
     form: str = "trpc",
 ) -> ExportedCases:
     """Return the cases created from the picked ones."""
+    made = _picked_cases(reader, keys, content, redact, form)
+    kept = [case for case in made.cases if form != "promptfoo" or is_text_to_promptfoo(case)]
+    reason = "has a text that promptfoo would render, load or run"
+    names = [case["evalId"] for case in made.cases if case not in kept]
+    refused = [{"turn": name, "reason": reason} for name in names]
+    return ExportedCases(kept, (*made.left_out, *refused))
+
+
+def _picked_cases(
+    reader: StoreReader,
+    keys: Sequence[CaseKey],
+    content: str,
+    redact: Callable[[CaseData], CaseData],
+    form: str,
+) -> ExportedCases:
     if not keys:
         return ExportedCases(())
     with restricted(reader, Choice(), keys):

@@ -285,7 +285,8 @@ def is_text_to_promptfoo(case: CaseData) -> bool:
 
 def promptfoo(cases: Sequence[CaseData], name: str, *, with_actual: bool) -> Files:
     """Return tests for promptfoo (`tests: file://…`): variables, and assertions on the answer."""
-    return {"": _array([_promptfoo_test(row) for row in rows_of(cases, name)])}
+    rows = rows_of([*filter(is_text_to_promptfoo, cases)], name)
+    return {"": _array([_promptfoo_test(row) for row in rows])}
 
 
 def _promptfoo_test(row: Row) -> dict[str, Json]:
