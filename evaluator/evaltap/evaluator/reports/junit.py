@@ -5,12 +5,10 @@ each metric with its failures, tools that group by package and class show eval s
 keeps its name from build to build.  Its time is the agent's latency for the case.
 """
 
-import io
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
-from xml.sax.saxutils import XMLGenerator
-from xml.sax.xmlreader import AttributesImpl
+from xml.etree.ElementTree import Element, SubElement, tostring
 
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.reports.model import CaseReport, Cell, Report
@@ -52,20 +50,14 @@ class Suite(NamedTuple):
 
 def junit_document(name: str, suites: Sequence[Suite]) -> str:
     """Return suites as JUnit XML, with every text made visible."""
-    text = io.StringIO()
-    xml = XMLGenerator(text, "UTF-8", short_empty_elements=True)
-    xml.startDocument()
     counts = _counts([test for suite in suites for test in suite.tests])
     del counts["skipped"]  # the root element has no such attribute
-    xml.startElement("testsuites", AttributesImpl({"name": name, **counts}))
-    for suite in suites:
-        _write_suite(xml, suite)
-    xml.endElement("testsuites")
-    xml.endDocument()
-    return text.getvalue() + "\n"
+    root = Element("testsuites", {"name": name, **counts})
+    root.extend(map(_suite, suites))
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{tostring(root, "unicode")}\n'
 
 
-def _write_suite(xml: XMLGenerator, suite: Suite) -> None:
+def _suite(suite: Suite) -> Element:
     times = [test.latency_ms for test in suite.tests if test.latency_ms is not None]
     attributes = {
         "name": visible(suite.name),
@@ -73,36 +65,26 @@ def _write_suite(xml: XMLGenerator, suite: Suite) -> None:
         **_counts(suite.tests),
         **({"time": _seconds(sum(times))} if times else {}),
     }
-    xml.startElement("testsuite", AttributesImpl(attributes))
-    _properties(xml, suite.properties)
-    for test in suite.tests:
-        _write(xml, test)
-    xml.endElement("testsuite")
+    made = Element("testsuite", attributes)
+    known = {key: value for key, value in suite.properties.items() if value is not None}
+    if known:
+        properties = SubElement(made, "properties")
+        for key, value in known.items():
+            SubElement(properties, "property", {"name": key, "value": f"{value:.6g}"})
+    made.extend(map(_test_case, suite.tests))
+    return made
 
 
-def _write(xml: XMLGenerator, test: Test) -> None:
-    attributes = {"name": visible(test.name), "classname": test.class_name}
+def _test_case(test: Test) -> Element:
+    made = Element("testcase", {"name": visible(test.name), "classname": test.class_name})
     if test.latency_ms is not None:
-        attributes["time"] = _seconds(test.latency_ms)
-    xml.startElement("testcase", AttributesImpl(attributes))
+        made.set("time", _seconds(test.latency_ms))
     if test.tag is not None:
         kind = {} if test.tag == "skipped" else {"type": test.kind}
-        xml.startElement(test.tag, AttributesImpl({"message": visible(test.message), **kind}))
+        outcome = SubElement(made, test.tag, {"message": visible(test.message), **kind})
         if test.tag != "skipped":
-            xml.characters(visible(test.body))
-        xml.endElement(test.tag)
-    xml.endElement("testcase")
-
-
-def _properties(xml: XMLGenerator, values: Mapping[str, float | None]) -> None:
-    known = {key: value for key, value in values.items() if value is not None}
-    if not known:
-        return
-    xml.startElement("properties", AttributesImpl({}))
-    for key, value in known.items():
-        xml.startElement("property", AttributesImpl({"name": key, "value": f"{value:.6g}"}))
-        xml.endElement("property")
-    xml.endElement("properties")
+            outcome.text = visible(test.body)
+    return made
 
 
 def _counts(tests: Sequence[Test]) -> dict[str, str]:
