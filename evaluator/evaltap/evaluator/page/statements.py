@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from evaltap.evaluator.store.queries import Parameters, Record, Row, Rows, StoreReader
+from evaltap.evaluator.store.queries import Parameters, Record, Row, Rows, StoreReader, sql_text
 
 Found = TypeVar("Found")
 
@@ -88,5 +88,4 @@ def _literal(value: object) -> str:
         return f"TIMESTAMP '{value}'"
     if isinstance(value, timedelta):
         return f"INTERVAL '{value}'"
-    escaped = str(value).replace("'", "''")
-    return f"'{escaped}'"
+    return sql_text(value)

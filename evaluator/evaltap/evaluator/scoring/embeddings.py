@@ -32,10 +32,9 @@ from evaltap.evaluator.scoring.judges.http import (
     ResponseTooLargeError,
 )
 from evaltap.evaluator.scoring.judges.openai import openai_client, retry_after
+from evaltap.evaluator.scoring.judges.settings import DEFAULT_TIMEOUT, timeout_of
 from evaltap.schemas.errors import ConfigurationError
 from evaltap.schemas.formats.criteria import EmbeddingModel
-
-DEFAULT_TIMEOUT: Final = timedelta(seconds=60)
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +79,7 @@ def embedding_settings(
             "embeddings not configured: set embedding.model.modelName or EVALTAP_EMBEDDINGS_MODEL, and "
             "a base URL or EVALTAP_EMBEDDINGS_API_KEY; or providerName wordllama for a local model"
         )
-    timeout = _timeout(environ.get("EVALTAP_EMBEDDINGS_TIMEOUT", ""))
+    timeout = timeout_of("EVALTAP_EMBEDDINGS_TIMEOUT", environ)
     url = url or OPENAI_URL
     trusted = environ.get("EVALTAP_EMBEDDINGS_BASE_URL", "").strip() or OPENAI_URL
     return EmbeddingSettings("openai", name, url, key if among(url, [trusted]) else "", timeout)
@@ -109,7 +108,9 @@ class EnvironmentEmbedders:
         with self._lock:
             embedder = self._embedders.get(settings)
             if embedder is None:
-                embedder = self._embedders[settings] = make(settings)
+                local = settings.provider == "wordllama"
+                embedder = WordLlamaEmbedder() if local else OpenAIEmbedder(settings)
+                self._embedders[settings] = embedder
                 if settings.base_url:
                     self._announce(f"asks {settings.model} at {host_of(settings.base_url)}")
             return embedder
@@ -157,30 +158,11 @@ def cosine(one: Vector, other: Vector) -> float | None:
     return max(-1.0, min(1.0, as_written(product)))  # rounding may lead a little beyond
 
 
-def _timeout(text: str) -> timedelta:
-    if not text.strip():
-        return DEFAULT_TIMEOUT
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < 86400:
-        raise ConfigurationError(
-            f"EVALTAP_EMBEDDINGS_TIMEOUT is '{text}'; expected seconds above 0 and below a day"
-        )
-    return timedelta(seconds=seconds)
-
-
 RETRIES: Final = 2
 FIRST_WAIT: Final = 0.5
 """Seconds before the first retry; twice as long before the next."""
 LONGEST_WAIT: Final = 30.0
 _TRY_AGAIN: Final = frozenset({408, 409, 429})
-
-
-def make(settings: EmbeddingSettings) -> Embedder:
-    """Return the embedder for the settings; raise ConfigurationError when its package is missing."""
-    return WordLlamaEmbedder() if settings.provider == "wordllama" else OpenAIEmbedder(settings)
 
 
 class OpenAIEmbedder:

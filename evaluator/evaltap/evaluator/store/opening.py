@@ -13,6 +13,7 @@ import duckdb
 from evaltap.evaluator.store.damage import explained, set_log_aside
 from evaltap.evaluator.store.errors import StoreError, StoreHeldError
 from evaltap.evaluator.store.place import Place
+from evaltap.evaluator.store.queries import sql_text
 
 ROWS_PER_GROUP = 4_096
 """Rows of a row group: a checkpoint rewrites a table's last group completely until the group is full."""
@@ -43,9 +44,8 @@ def _attached(path: Path, reading: Sequence[Place]) -> duckdb.DuckDBPyConnection
     try:
         # The times in the tables are UTC; in another zone, `started_at > now()` would be hours off.
         connection.execute("SET GLOBAL TimeZone = 'UTC'")
-        file = str(path).replace("'", "''")
         how = "READ_ONLY" if only_read else f"ROW_GROUP_SIZE {ROWS_PER_GROUP}"
-        connection.execute(f"ATTACH '{file}' AS {NAME} ({how})")
+        connection.execute(f"ATTACH {sql_text(path)} AS {NAME} ({how})")
         if new:
             path.chmod(0o600)  # it holds nothing yet
         if not in_memory:
@@ -77,7 +77,7 @@ def shut_in(connection: duckdb.DuckDBPyConnection, reading: Sequence[Place] = ()
     if reading:
         for place in reading:
             place.let_in(connection)
-        roots = ", ".join("'" + place.root.replace("'", "''") + "'" for place in reading)
+        roots = ", ".join(sql_text(place.root) for place in reading)
         connection.execute(f"SET allowed_directories = [{roots}]")
     connection.execute("SET enable_external_access = false")
 

@@ -42,6 +42,11 @@ _KINDS: Mapping[str, ColumnKind] = {
 _SCRATCH: Final = "scratch_"
 
 
+def sql_text(text: object) -> str:
+    """Return a text as SQL writes it."""
+    return "'" + str(text).replace("'", "''") + "'"
+
+
 def newest_of(table: str, key: str, order: str) -> str:
     """Return a query for the newest row of each key of a whole table, where few keys have several rows.
 

@@ -11,6 +11,7 @@ from typing import Final
 import duckdb
 
 from evaltap.evaluator.store.errors import StoreError
+from evaltap.evaluator.store.queries import sql_text
 
 RESULT_TABLES: Final = ("scores", "turn_scores", "rubric_votes", "judge_calls", "curated_cases")
 FOLDER_KEY: Final = "results_folder"
@@ -55,5 +56,5 @@ def trusted_folder(connection: duckdb.DuckDBPyConnection, path: Path) -> Path | 
 
 def results_view(table: str, folder: Path) -> str:
     """Return the SQL that creates a table of results as a view over the folder."""
-    files = str(folder / "*" / "part-*" / f"{table}.parquet").replace("'", "''")
-    return f"CREATE OR REPLACE VIEW {table} AS FROM read_parquet('{files}')"
+    files = sql_text(folder / "*" / "part-*" / f"{table}.parquet")
+    return f"CREATE OR REPLACE VIEW {table} AS FROM read_parquet({files})"

@@ -11,6 +11,7 @@ from evaltap.evaluator.store.damage import translated
 from evaltap.evaluator.store.database import WRITING_MEMORY, Store
 from evaltap.evaluator.store.errors import StorageError
 from evaltap.evaluator.store.opening import ROWS_PER_GROUP, shut_in
+from evaltap.evaluator.store.queries import sql_text
 from evaltap.evaluator.store.turn_sizes import compression, size_of_latest_turns
 
 DUE_KEY: Final = "rewrite_due"
@@ -49,9 +50,8 @@ def _copy(path: Path, fresh: Path, megabytes: int) -> None:
     # Each thread would fill a row group in memory.
     settings: dict[str, Any] = {"temp_directory": f"{path}.tmp", "threads": 1}
     with translated(path), duckdb.connect(":memory:", config=settings) as connection:
-        old, new = (str(one).replace("'", "''") for one in (path, fresh))
-        connection.execute(f"ATTACH '{old}' AS old (READ_ONLY)")
-        connection.execute(f"ATTACH '{new}' AS new (ROW_GROUP_SIZE {ROWS_PER_GROUP})")
+        connection.execute(f"ATTACH {sql_text(path)} AS old (READ_ONLY)")
+        connection.execute(f"ATTACH {sql_text(fresh)} AS new (ROW_GROUP_SIZE {ROWS_PER_GROUP})")
         shutil.copymode(path, fresh)
         shut_in(connection)
         connection.execute(f"SET memory_limit = '{max(WRITING_MEMORY, 2 * megabytes)}MB'")

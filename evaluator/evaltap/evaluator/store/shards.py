@@ -15,6 +15,7 @@ from evaltap.evaluator.store.errors import StoreError, StoreHeldError
 from evaltap.evaluator.store.file_type import is_archive, is_database, not_a_store
 from evaltap.evaluator.store.held import not_held_here
 from evaltap.evaluator.store.opening import shut_in
+from evaltap.evaluator.store.queries import sql_text
 from evaltap.evaluator.store.results_folder import trusted_folder
 from evaltap.schemas.files.missing import no_such_file
 
@@ -63,11 +64,10 @@ class ShardedStore(Store):
 
 
 def _attach(paths: Sequence[Path]) -> str:
-    lines = []
-    for number, path in enumerate(paths):
-        file = str(path.resolve()).replace("'", "''")
-        lines.append(f"ATTACH '{file}' AS shard_{number} (READ_ONLY);")
-    return "\n".join(lines)
+    return "\n".join(
+        f"ATTACH {sql_text(path.resolve())} AS shard_{number} (READ_ONLY);"
+        for number, path in enumerate(paths)
+    )
 
 
 def _unions(paths: Sequence[Path], tables: Sequence[str]) -> str:

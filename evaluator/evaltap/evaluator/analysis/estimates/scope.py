@@ -6,6 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from evaltap.evaluator.store.queries import sql_text
 from evaltap.evaluator.store.times import stored_time
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.known import check_known
@@ -177,10 +178,9 @@ def condition(name: str, value: str, *, where: str) -> str:
     """Return the SQL condition that a turn is in a slice; raise InputError that mentions `where`."""
     check_known(name, SLICES, f"{where}: traffic has no {name!r}")
     dimension = DIMENSIONS[name]
-    quoted = "'" + value.replace("'", "''") + "'"
     if dimension.many:
-        return f"list_contains({dimension.expression}, {quoted})"
-    return f"{dimension.expression} = {quoted}"
+        return f"list_contains({dimension.expression}, {sql_text(value)})"
+    return f"{dimension.expression} = {sql_text(value)}"
 
 
 def check_signal(name: str) -> Signal:

@@ -18,6 +18,7 @@ from evaltap.evaluator.scoring.contract.context import Status, TurnScore
 from evaltap.evaluator.scoring.results.runs import RunMetric
 from evaltap.evaluator.scoring.scorer import KnownScores
 from evaltap.evaluator.store.database import Store, sql, utc_now
+from evaltap.evaluator.store.queries import sql_text
 from evaltap.schemas.formats.monitor import Condition, ScoreRule
 
 DAYS: Final = 7
@@ -426,8 +427,7 @@ def _held(given: Condition) -> str:
         f"{column} > {float(value)!r}" for column, value in bounds.items() if value is not None
     ]
     if given.failed:
-        quoted = given.failed.replace("'", "''")
-        parts.append(f"list_contains(failed_metrics, '{quoted}')")
+        parts.append(f"list_contains(failed_metrics, {sql_text(given.failed)})")
     return f"({' AND '.join(parts)})"
 
 

@@ -28,7 +28,6 @@ from evaltap.evaluator.store.archives.reading import (
     ArchiveStore,
     check_files,
     fingerprint,
-    quoted,
     rows_of,
 )
 from evaltap.evaluator.store.archives.rows import COPIED, DATED, UNDATED, dated, kinds_of, row_hash
@@ -36,6 +35,7 @@ from evaltap.evaluator.store.database import SCHEMA_VERSION, ReadingStore, Store
 from evaltap.evaluator.store.errors import StorageError, StoreError
 from evaltap.evaluator.store.file_type import MANIFEST, UNFINISHED
 from evaltap.evaluator.store.place import Place, place_of
+from evaltap.evaluator.store.queries import sql_text
 from evaltap.schemas.errors import InputError
 
 _PARQUET: Final = "FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE_BYTES '16MB'"
@@ -170,7 +170,7 @@ def _written(
     """Write the rows of a query as a new file; raise StorageError if it does not read back as `expected`."""
     path = manifest.next_path(table, day)
     place.prepare(path)
-    target = quoted(place.root + path)
+    target = sql_text(place.root + path)
     columns = ", ".join(kinds_of(store, table))
     options = f"{_PARQUET}, USE_TMP_FILE {place.renames}"
     try:

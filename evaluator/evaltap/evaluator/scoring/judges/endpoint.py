@@ -30,7 +30,7 @@ from evaltap.evaluator.scoring.judges.settings import (
     judge_limits,
     judge_prices,
     judge_retries,
-    judge_timeout,
+    timeout_of,
 )
 from evaltap.schemas.errors import ConfigurationError
 from evaltap.schemas.files.settings import DISCOVERED
@@ -129,7 +129,7 @@ def judge_settings(model: JudgeModel | None, environ: Mapping[str, str]) -> Judg
         name,
         url,
         key.value,
-        judge_timeout(environ),
+        timeout_of("EVALTAP_JUDGE_TIMEOUT", environ),
         dict(own.extra_fields),
         provider,
         judge_prices(own, environ),

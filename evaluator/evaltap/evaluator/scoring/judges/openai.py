@@ -137,18 +137,18 @@ class OpenAIJudge:
             return self._client.post(body, seconds)
         except NoAnswerInTimeError as late:
             raise JudgeUnavailable(
-                f"judge {self._where()} did not answer within {seconds:g} s; "
+                f"judge {self._settings.where} did not answer within {seconds:g} s; "
                 "raise EVALTAP_JUDGE_TIMEOUT or try again later",
                 maybe_billed=late.sent,
             ) from None
         except ResponseTooLargeError as large:
-            raise JudgeInvalid(f"judge {self._where()} answered with {large}") from None
+            raise JudgeInvalid(f"judge {self._settings.where} answered with {large}") from None
         except (NotSentError, BrokenResponseError) as error:
             kind = (
                 ConnectionWentStale if isinstance(error, StaleConnectionError) else JudgeUnavailable
             )
             raise kind(
-                f"judge {self._where()} cannot be reached: {self._scrub(str(error))}",
+                f"judge {self._settings.where} cannot be reached: {self._scrub(str(error))}",
                 maybe_billed=isinstance(error, BrokenResponseError),
             ) from None
 
@@ -201,7 +201,8 @@ class OpenAIJudge:
         )
         if found := self._fault(choice, reply.text):
             raise JudgeInvalid(
-                f"judge {self._where()} answered with {found}; expected a verdict", reply=reply
+                f"judge {self._settings.where} answered with {found}; expected a verdict",
+                reply=reply,
             )
         return reply
 
@@ -219,18 +220,15 @@ class OpenAIJudge:
 
     def _no_completion(self, found: str) -> JudgeInvalid:
         return JudgeInvalid(
-            f"judge {self._where()} did not answer with a completion: {self._scrub(found)}"
+            f"judge {self._settings.where} did not answer with a completion: {self._scrub(found)}"
         )
 
     def _refusal(self, response: HttpResponse) -> JudgeUnavailable | JudgeRejected:
         status, text = response.status, _error_text(response.body)
-        said = f"judge {self._where()} answered {status}: {self._scrub(text)}"
+        said = f"judge {self._settings.where} answered {status}: {self._scrub(text)}"
         if status in (408, 409, 429) or status >= 500:
             return JudgeUnavailable(said, retry_after=retry_after(response.headers))
         return JudgeRejected(f"{said}; check the key, the model name and the parameters")
-
-    def _where(self) -> str:
-        return self._settings.where
 
     def _scrub(self, text: str) -> str:
         """Return a server's text without the key, which some servers repeat, shortened to 500 characters."""

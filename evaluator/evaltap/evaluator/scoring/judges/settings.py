@@ -28,13 +28,13 @@ class JudgeLimits:
 NO_LIMITS: Final = JudgeLimits()
 
 
-def judge_timeout(environ: Mapping[str, str]) -> timedelta:
-    """Return EVALTAP_JUDGE_TIMEOUT, in seconds, or the default of a minute."""
-    text = environ.get("EVALTAP_JUDGE_TIMEOUT", "").strip()
+def timeout_of(variable: str, environ: Mapping[str, str]) -> timedelta:
+    """Return the seconds that a variable holds, or the default of a minute."""
+    text = environ.get(variable, "").strip()
     seconds = _number(text)
     if text and not 0 < seconds < 86400:
         raise ConfigurationError(
-            f"EVALTAP_JUDGE_TIMEOUT is '{text}'; expected seconds above 0 and below a day"
+            f"{variable} is '{text}'; expected seconds above 0 and below a day"
         )
     return timedelta(seconds=seconds) if text else DEFAULT_TIMEOUT
 

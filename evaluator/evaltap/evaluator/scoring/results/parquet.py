@@ -10,7 +10,7 @@ from pathlib import Path
 
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.errors import StoreError
-from evaltap.evaluator.store.queries import StoreReader
+from evaltap.evaluator.store.queries import StoreReader, sql_text
 from evaltap.evaluator.store.results_folder import FOLDER_KEY, RESULT_TABLES
 
 
@@ -22,7 +22,7 @@ def write_part(store: Store, folder: Path, number: int) -> None:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(prefix=f".part-{number:06}-", dir=folder))
     for table in RESULT_TABLES:
-        target = _quoted(unfinished / f"{table}.parquet")
+        target = sql_text(unfinished / f"{table}.parquet")
         store.execute(f"COPY {table} TO {target} (FORMAT parquet, COMPRESSION zstd)")
         (unfinished / f"{table}.parquet").chmod(0o600)
         store.execute(f"DELETE FROM {table}")
@@ -68,7 +68,3 @@ def results_folder(store: StoreReader) -> Path | None:
     """Return the folder of Parquet files from which a store reads its results; None without one."""
     found = store.rows("SELECT value FROM meta WHERE key = ?", [FOLDER_KEY])
     return Path(found[0][0]) if found else None
-
-
-def _quoted(path: Path) -> str:
-    return "'" + str(path).replace("'", "''") + "'"

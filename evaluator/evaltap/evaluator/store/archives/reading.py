@@ -18,7 +18,7 @@ from evaltap.evaluator.store.archives.rows import Kinds, kinds_of, row_hash
 from evaltap.evaluator.store.database import SCHEMA_VERSION, ReadingStore, Store
 from evaltap.evaluator.store.errors import NoMemoryError, StorageError
 from evaltap.evaluator.store.place import Place, place_of
-from evaltap.evaluator.store.queries import StoreReader
+from evaltap.evaluator.store.queries import StoreReader, sql_text
 
 
 class ArchiveFiles(ReadingStore):
@@ -106,13 +106,8 @@ def rows_of(place: Place, files: Sequence[ArchivedFile], kinds: Kinds) -> str:
 
 
 def _parquet(place: Place, files: Iterable[ArchivedFile]) -> str:
-    paths = ", ".join(quoted(place.root + file.path) for file in files)
+    paths = ", ".join(sql_text(place.root + file.path) for file in files)
     return f"read_parquet([{paths}], hive_partitioning = false)"
-
-
-def quoted(text: str) -> str:
-    """Return a text as SQL writes it."""
-    return "'" + text.replace("'", "''") + "'"
 
 
 def fingerprint(reader: StoreReader, rows: str, hashed: str) -> tuple[int, str]:

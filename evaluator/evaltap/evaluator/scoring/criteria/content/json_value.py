@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from evaltap.evaluator.cases.json_text import parse
 from evaltap.evaluator.cases.text import quoted
 from evaltap.evaluator.scoring.contract.comparisons import Names, named
+from evaltap.evaluator.scoring.criteria.content.text import always, matches
 from evaltap.schemas.data import Json
 from evaltap.schemas.formats.metric import JsonCriterion
 
@@ -30,9 +31,9 @@ class RawJson:
 def compile_json(criterion: JsonCriterion, names: Names | None = None) -> JsonCheck:
     """Return the check for a JSON criterion; raise MetricError for a comparison that `names` lacks."""
     if criterion.ignore:
-        return _matches
+        return matches
     if criterion.only_tree and criterion.ignore_tree:
-        return _always("onlyTree and ignoreTree cannot both be set; keep one of them")
+        return always("onlyTree and ignoreTree cannot both be set; keep one of them")
     if criterion.compare_name:
         return _on_texts(named(names, "json", criterion.compare_name))
     validate = _compile_validation(criterion)
@@ -107,9 +108,9 @@ def _compile_validation(criterion: JsonCriterion) -> Callable[[Json], str | None
 
 def _compile_comparison(criterion: JsonCriterion) -> JsonCheck:
     if criterion.match_strategy == "skip":
-        return _matches
+        return matches
     if criterion.match_strategy not in ("", "exact"):
-        return _always(
+        return always(
             f"invalid match strategy {criterion.match_strategy}; expected one of exact, skip"
         )
     given = criterion.number_tolerance
@@ -227,11 +228,3 @@ def _shown(value: Json) -> str:
 def _kind(value: Json) -> str:
     names = {dict: "a map", list: "an array", str: "a string", bool: "a boolean"}
     return "null" if value is None else names.get(type(value), "a number")
-
-
-def _matches(_actual: Json, _expected: Json) -> str | None:
-    return None
-
-
-def _always(reason: str) -> JsonCheck:
-    return lambda _actual, _expected: reason

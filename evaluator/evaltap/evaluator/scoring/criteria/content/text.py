@@ -19,15 +19,15 @@ TextCheck = Callable[[str, str], str | None]
 def compile_text(criterion: TextCriterion, names: Names | None = None) -> TextCheck:
     """Return the check for a text criterion; raise MetricError for a comparison that `names` lacks."""
     if criterion.ignore:
-        return _matches
+        return matches
     if criterion.compare_name:
         return named(names, "text", criterion.compare_name)
     compare = _STRATEGIES.get(criterion.match_strategy)
     if compare is None:
         known = ", ".join(name for name in _STRATEGIES if name)
         reason = f"invalid match strategy {criterion.match_strategy}; expected one of {known}"
-        compare = _always(reason)
-    if criterion.case_insensitive and compare is not _matches:
+        compare = always(reason)
+    if criterion.case_insensitive and compare is not matches:
         compare = _lowered(compare)
     if criterion.length is not None and not criterion.length.ignore:
         return _bounded(compile_length(criterion.length), compare)
@@ -93,11 +93,13 @@ def search(pattern: str, text: str) -> bool:
     return found
 
 
-def _matches(_actual: str, _expected: str) -> str | None:
+def matches(_actual: object, _expected: object) -> str | None:
+    """Return that anything matches."""
     return None
 
 
-def _always(reason: str) -> TextCheck:
+def always(reason: str) -> Callable[[object, object], str | None]:
+    """Return a check that nothing passes."""
     return lambda _actual, _expected: reason
 
 
@@ -139,7 +141,7 @@ _STRATEGIES: dict[str, TextCheck] = {
     "exact": _exact,
     "contains": _contains,
     "regex": _regex,
-    "skip": _matches,
+    "skip": matches,
 }
 
 
