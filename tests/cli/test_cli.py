@@ -1,6 +1,7 @@
 """The command line as a user meets it: verdicts, exit codes, and clear words for every mistake."""
 
 import json
+import socket
 import subprocess
 import sys
 import tempfile
@@ -362,6 +363,19 @@ def test_a_file_in_a_folder_of_another_user_is_told_without_a_traceback() -> Non
     assert "log.db: it is another user's; run agent and evaltap as the same user" in done.stderr
     assert "locked/e.duckdb: not accessible to this user (Permission denied)" in done.stderr
     assert "locked/rows.csv: cannot be read (Permission denied)" in done.stderr
+
+
+def test_a_collector_refuses_a_log_that_it_cannot_write_before_it_takes_turns(
+    evaltap: Evaltap,
+) -> None:
+    Path("notes.txt").write_text("Do not overwrite.")
+    with socket.create_server(("127.0.0.1", 0)) as taken:  # it would serve on a free port
+        port = str(taken.getsockname()[1])
+        code, _, err = evaltap("collect", "--log", "notes.txt", "--port", port)
+
+    assert code == 2
+    assert "notes.txt is not an evaltap log" in err
+    assert Path("notes.txt").read_text() == "Do not overwrite."
 
 
 READ_ONLY = """

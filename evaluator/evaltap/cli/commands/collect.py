@@ -2,6 +2,7 @@
 
 import os
 import signal
+from pathlib import Path
 from typing import Any
 
 from evaltap.cli.interpreter import collecting_rarely
@@ -15,6 +16,8 @@ from evaltap.recorder import Recorder
 from evaltap.recorder.config import check_variables
 from evaltap.recorder.sources.collector import TOKEN_VARIABLE, CollectorAccess
 from evaltap.schemas.errors import InputError
+from evaltap.schemas.log.local import is_damage, open_log, quarantine
+from evaltap.schemas.log.location import parse_log_location
 
 
 def run(options: CollectOptions) -> int:
@@ -24,6 +27,7 @@ def run(options: CollectOptions) -> int:
     _check(options, token)
     tls = tls_context(options.tls)
     refuse_strange_brokers(options.log)
+    _check_log(options.log)
     recorder = Recorder(options.log)
     server = receiver_server(recorder, CollectorAccess(token, local=is_loopback(options.host)), tls)
     with collecting_rarely():
@@ -42,6 +46,16 @@ def _check(options: CollectOptions, token: str) -> None:
             f"--host {options.host}: any machine could send, or read what is sent; add"
             f" {' and '.join(missing)}, or --insecure on a network that you trust"
         )
+
+
+def _check_log(log: str) -> None:
+    """Raise InputError for a log that cannot be written: senders would be told that it holds their turns."""
+    if isinstance(path := parse_log_location(log), Path):
+        try:
+            open_log(path, mode="append").close()
+        except InputError as error:
+            if not is_damage(error.__cause__) or quarantine(path) is None:
+                raise
 
 
 def _serve(server: Any, options: CollectOptions) -> None:
