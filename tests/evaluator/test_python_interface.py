@@ -88,11 +88,12 @@ def test_a_name_alone_is_a_metric_that_only_a_perfect_score_passes() -> None:
         (pyarrow.table({"input": []}), {}, "has no cases"),
         ([{"question": "hi"}], {"columns": {"inptu": "question"}}, "inptu"),
         ([{"evalId": "a", "actualConversation": 7}], {}, "actualConversation"),
+        ([made("a")], {"metrics": [7]}, "metrics: found int"),
     ],
 )
 def test_what_cannot_be_scored_is_refused(cases: object, options: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        evaluate(cases, [CALLS], **options)
+        evaluate(cases, **{"metrics": [CALLS], **options})
 
 
 def agent(messages: list[dict[str, Any]]) -> str:
@@ -155,6 +156,20 @@ def test_an_agent_has_not_passed_that_did_not_run_everywhere_or_crashed_at_its_e
     assert stopped.outcome
     assert (crashed.outcome.crashed, stopped.outcome.scored) == (3, 1)
     assert evaluate(cases, [says_done], agent=agent).passed
+
+
+def test_a_case_that_asks_or_expects_something_else_is_not_compared(tmp_path: Path) -> None:
+    def run(wanted: str) -> Run:
+        cases = [made("edited") | {"conversation": [make_turn(answer=wanted)]}, made("same")]
+        return evaluate(cases, ["final_response_avg_score"])
+
+    base, head = run("done"), run("something else")
+    base.write_baseline(tmp_path / "baseline.json")
+
+    for one in (base, tmp_path / "baseline.json"):
+        found = head.compare(one)
+        assert found.verdict != "regression"
+        assert found.data()["changed"] == ["edited"]
 
 
 @pytest.mark.slow

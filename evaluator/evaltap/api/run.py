@@ -22,7 +22,7 @@ from evaltap.evaluator.reports.compare.comparison import compare
 from evaltap.evaluator.reports.compare.console import console_lines
 from evaltap.evaluator.reports.compare.files import write_baseline
 from evaltap.evaluator.reports.compare.model import Comparison, Rules, comparison_data
-from evaltap.evaluator.reports.compare.reading import read_side, side_of
+from evaltap.evaluator.reports.compare.reading import read_side, side_of, with_case_files
 from evaltap.evaluator.reports.compare.sides import Side, TrialCases
 from evaltap.evaluator.reports.console import visible_console
 from evaltap.evaluator.reports.reader import read_differences
@@ -243,6 +243,8 @@ def run_of(
     differences = read_differences(store, summary, case_files=case_files)
     side = side_of(store, () if run_id is None else (run_id,))
     made = side.trials(list(side.recordings))
+    if run_id is not None:
+        side = with_case_files(side, run_id, case_files)
 
     def trials(cases: Collection[CaseKey]) -> TrialCases:
         return {key: made[key] for key in cases if key in made}

@@ -9,6 +9,7 @@ from evaltap.evaluator.scoring.contract.evaluator import Evaluator, Registry
 from evaltap.evaluator.scoring.evaluators.function import Func, TurnFunction
 from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.schemas.data import Json
+from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.documents import metrics_of, read_metrics
 from evaltap.schemas.formats.metric import EvalMetric
 
@@ -42,6 +43,9 @@ def read_given(metrics: Metrics) -> tuple[list[EvalMetric], Registry | None]:
             plain.append(dict(one))
         else:
             made = Func(one) if callable(one) else one
+            if not isinstance(getattr(made, "name", None), str):
+                found = type(one).__name__
+                raise InputError(f"metrics: found {found}; expected names, metrics or functions")
             evaluators.append(made)
             threshold = getattr(made, "threshold", _PASSES)
             plain.append({"metricName": made.name, "threshold": threshold})

@@ -17,8 +17,7 @@ from evaltap.evaluator.reports.compare.sides import (
     Side,
     contents_of,
     metrics_of,
-    recorded_turn,
-    recording_of,
+    recorded_case,
 )
 from evaltap.evaluator.reports.evidence import Comparison as Compared
 from evaltap.evaluator.scoring.contract.context import Status
@@ -63,10 +62,7 @@ def gated_side(
             scored = (metric.status.value, metric.score, metric.threshold, metric.reason)
             rows.append(ScoreRow(key, trial, metric.name, digests[metric.name], *scored))
         made[key][trial] = case
-        recorded = case.get("actualConversation") or case.get("conversation") or ()
-        expected = case.get("conversation") or [None] * len(recorded)
-        turns = list(map(recorded_turn, recorded, expected))
-        recordings[key].append(recording_of(trial, turns, simulated=key in varying or None))
+        recordings[key].append(recorded_case(trial, case, simulated=key in varying or None))
 
     return Side(
         name,

@@ -34,6 +34,7 @@ from evaltap.evaluator.reports.compare.sides import (
     contents_of,
     merged,
     metrics_of,
+    recorded_case,
     recorded_turn,
     recording_of,
 )
@@ -320,6 +321,15 @@ def side_of(store: StoreReader, runs: Sequence[str] = (), *, version: str = "") 
     )
 
 
+def with_case_files(side: Side, run: str, paths: Iterable[Path]) -> Side:
+    """Return the scores of a run of case files with what these ask and expect."""
+    found: defaultdict[CaseKey, list[Recording]] = defaultdict(list)
+    for path in paths:
+        for key, repeat, case in _of_file(path):
+            found[key].append(recorded_case(f"{run} {repeat}".rstrip(), case))
+    return replace(side, recordings=found, contents=contents_of(found))
+
+
 def _turns(
     store: StoreReader,
     runs: Sequence[str],
@@ -402,10 +412,16 @@ def _of_files(store: StoreReader, runs: Sequence[str]) -> Iterator[tuple[CaseKey
         for path in map(Path, source.split(", ")):
             if not path.is_file() or path.stat().st_mtime > started.replace(tzinfo=UTC).timestamp():
                 continue
-            for case in iter_cases(path):
-                app, name, eval_id = case_identity(case, eval_set_name(path))[:3]
-                eval_set, _, repeat = name.rpartition("@") if "@" in name else (name, "", "")
-                yield (app, eval_set, eval_id), f"{run} {repeat}".rstrip(), case
+            for key, repeat, case in _of_file(path):
+                yield key, f"{run} {repeat}".rstrip(), case
+
+
+def _of_file(path: Path) -> Iterator[tuple[CaseKey, str, CaseData]]:
+    """Yield the cases of a file with the name of the repeat."""
+    for case in iter_cases(path):
+        app, name, eval_id = case_identity(case, eval_set_name(path))[:3]
+        eval_set, _, repeat = name.rpartition("@") if "@" in name else (name, "", "")
+        yield (app, eval_set, eval_id), repeat, case
 
 
 def _compared(store: StoreReader, runs: Sequence[str]) -> Compared:

@@ -76,6 +76,13 @@ def recording_of(
     )
 
 
+def recorded_case(trial: str, case: CaseData, *, simulated: bool | None = None) -> Recording:
+    """Return the recording of an eval case."""
+    recorded = case.get("actualConversation") or case.get("conversation") or ()
+    expected = case.get("conversation") or [None] * len(recorded)
+    return recording_of(trial, list(map(recorded_turn, recorded, expected)), simulated=simulated)
+
+
 _CUT: Final = "-"
 _EXPECTED: Final = "."
 
