@@ -17,7 +17,7 @@ import yaml
 
 from evaltap.evaluator.pipeline.live.exposition import Family, exposition
 from evaltap.evaluator.pipeline.live.figures import figures
-from evaltap.evaluator.pipeline.live.service import serving
+from evaltap.evaluator.pipeline.live.running import serving
 from evaltap.evaluator.pipeline.live.status import LiveStatus
 from evaltap.evaluator.store.database import Store
 from support.servers.alert_server import wait_for

@@ -16,8 +16,7 @@ import pytest
 from evaltap.evaluator.pipeline.live import status as status_module
 from evaltap.evaluator.pipeline.live.exposition import MOST_VALUES, Family, exposition, open_metrics
 from evaltap.evaluator.pipeline.live.figures import figures
-from evaltap.evaluator.pipeline.live.running import Running, Systemd
-from evaltap.evaluator.pipeline.live.service import serving
+from evaltap.evaluator.pipeline.live.running import Running, Systemd, serving
 from evaltap.evaluator.pipeline.live.status import STUCK_SECONDS, LiveStatus
 from evaltap.evaluator.pipeline.maintenance.lag import oldest_unscored
 from evaltap.evaluator.pipeline.maintenance.why import why

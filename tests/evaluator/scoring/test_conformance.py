@@ -17,11 +17,6 @@ from evaltap.evaluator.scoring.contract.aggregation import average, majority, su
 from evaltap.evaluator.scoring.contract.context import Status, TurnScore, Vote
 from evaltap.evaluator.scoring.contract.judge import JudgeInvalid
 from evaltap.evaluator.scoring.criteria.calls.matching import match_left
-from evaltap.evaluator.scoring.criteria.calls.tool_trajectory import ToolTrajectoryMatcher
-from evaltap.evaluator.scoring.criteria.content.final_response import (
-    FinalResponseMatcher,
-    compile_xml,
-)
 from evaltap.evaluator.scoring.criteria.content.json_value import RawJson, compile_json
 from evaltap.evaluator.scoring.criteria.content.rouge import (
     compile_rouge,
@@ -30,6 +25,7 @@ from evaltap.evaluator.scoring.criteria.content.rouge import (
 )
 from evaltap.evaluator.scoring.criteria.content.text import compile_length, compile_text
 from evaltap.evaluator.scoring.criteria.content.tokenizers import ascii_words, stem
+from evaltap.evaluator.scoring.evaluators.final_response import FinalResponseMatcher, compile_xml
 from evaltap.evaluator.scoring.evaluators.judged.answers import (
     Verdict,
     mean_score,
@@ -41,6 +37,7 @@ from evaltap.evaluator.scoring.evaluators.judged.answers import (
     read_single_score,
     read_validity,
 )
+from evaltap.evaluator.scoring.evaluators.tool_trajectory import ToolTrajectoryMatcher
 from evaltap.evaluator.scoring.judges.endpoint import judge_settings
 from evaltap.schemas.formats.metric import (
     EvalMetric,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from evaltap.evaluator.cases.turn import Turn
 from evaltap.evaluator.scoring.criteria.calls.matching import match_left
-from evaltap.evaluator.scoring.criteria.calls.tool_trajectory import ToolTrajectoryMatcher
+from evaltap.evaluator.scoring.evaluators.tool_trajectory import ToolTrajectoryMatcher
 from evaltap.schemas.formats.metric import ToolTrajectoryCriterion
 
 SCALARS = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["", "a", "1", 1.5])

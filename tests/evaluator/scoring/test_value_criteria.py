@@ -9,12 +9,9 @@ from hypothesis import strategies as st
 
 from evaltap.evaluator.cases.json_text import parse
 from evaltap.evaluator.cases.turn import Turn
-from evaltap.evaluator.scoring.criteria.content.final_response import (
-    FinalResponseMatcher,
-    malformed,
-)
 from evaltap.evaluator.scoring.criteria.content.json_value import RawJson, compile_json, difference
 from evaltap.evaluator.scoring.criteria.content.text import compile_text, lower, search
+from evaltap.evaluator.scoring.evaluators.final_response import FinalResponseMatcher, malformed
 from evaltap.schemas.formats.metric import FinalResponseCriterion, JsonCriterion, TextCriterion
 
 SCALARS = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["", "a", "1", 1.5])
