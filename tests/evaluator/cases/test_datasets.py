@@ -84,6 +84,14 @@ def test_what_is_no_table_is_told(tmp_path: Path, name: str, content: bytes, tol
     assert told in str(caught.value)
 
 
+def test_one_page_of_several_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "a.json"
+    path.write_text('{"data": [{"input": "x"}], "meta": {"page": 1, "totalPages": 3}}')
+
+    assert len(rows(path)) == 1
+    assert "is page 1 of 3; read all of them" in caplog.text
+
+
 def test_an_array_may_be_the_only_value_of_an_object(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text('{"data": [{"input": "x"}]}')

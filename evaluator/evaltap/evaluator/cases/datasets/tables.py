@@ -20,6 +20,7 @@ from evaltap.schemas.errors import ConfigurationError, FormatError, InputError
 from evaltap.schemas.files import canonical
 from evaltap.schemas.files.content import iter_case_lines, read_bytes
 from evaltap.schemas.files.devices import regular_files
+from evaltap.schemas.files.documents import warn_once
 from evaltap.schemas.files.missing import no_such_file
 from evaltap.schemas.files.validation import describe
 
@@ -80,7 +81,12 @@ def _json(path: Path) -> Iterator[Row]:
         )
     if isinstance(data, dict) and len(data.keys() - {"meta"}) == 1:
         # Some tools wrap the rows as {"data": [...]}, with the number of the page in "meta".
+        page = data.get("meta")
         (data,) = (value for key, value in data.items() if key != "meta")
+        if isinstance(page, dict) and page.get("totalPages") not in (None, 0, 1):
+            warn_once(
+                f"{path}: is page {page.get('page')} of {page['totalPages']}; read all of them"
+            )
     if not isinstance(data, list):
         raise FormatError(f"found {describe(data)}; expected an array of rows", path=str(path))
     for number, row in enumerate(data):
