@@ -171,19 +171,22 @@ class ProgressLines:
 
     def __init__(self) -> None:
         self._began = time.monotonic()
-        self._cases: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
+        self._cases: defaultdict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
         """The runs of each case with a verdict, and how many of them passed."""
+        self._alike: Counter[tuple[int, int]] = Counter()
+        """How many cases have so many runs, of which so many passed."""
 
     def report(self, done: UnitDone, progress: Progress) -> None:
         """Print the line of a unit."""
         verdict = verdict_of(done)
         number = progress.skipped + len(progress.done)
         if verdict in ("passed", "failed", "crashed"):
-            case = self._cases[done.row.eval_id]
-            case[0] += 1
-            case[1] += verdict == "passed"
-        alike = Counter((runs, passed) for runs, passed in self._cases.values())
-        found = rate_of_trials([(*case, cases) for case, cases in alike.items()])
+            runs, passed = before = self._cases[done.row.eval_id]
+            after = runs + 1, passed + (verdict == "passed")
+            self._cases[done.row.eval_id] = after
+            self._alike -= Counter([before])
+            self._alike += Counter([after])
+        found = rate_of_trials([(*case, cases) for case, cases in self._alike.items()])
         parts = []
         if found is not None:
             new = " of the new runs" if progress.skipped else ""

@@ -7,6 +7,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Final
 
 from evaltap.evaluator.analysis.stats.estimate import mean_of_cases, rate_of_trials
@@ -147,7 +148,11 @@ def read_outcome(
     store: StoreReader, experiment_id: str, metrics: Mapping[str, str], order: Sequence[str]
 ) -> Outcome:
     """Read the outcome; `metrics` are digests by name, `order` the eval ids in set order."""
-    units = [row for row in read_units(store, experiment_id).values() if row.eval_id in order]
+    by_case: dict[str, list[UnitRow]] = {eval_id: [] for eval_id in order}
+    for row in read_units(store, experiment_id).values():
+        if row.eval_id in by_case:
+            by_case[row.eval_id].append(row)
+    units = [*chain.from_iterable(by_case.values())]
     settled = [row for row in units if row.state in ("scored", "crashed")]
     given = named(row.key for row in settled) | {"digests": [*metrics.values()]}
     verdicts = verdicts_of(store, [row.key for row in settled], given["digests"])
@@ -160,7 +165,7 @@ def read_outcome(
     states = Counter(row.state for row in units)
     return Outcome(
         tuple(_metric(name, given) for name, given in by_metric.items()),
-        tuple(_case(eval_id, units, by_metric, why) for eval_id in order),
+        tuple(_case(eval_id, own, by_metric, why) for eval_id, own in by_case.items()),
         states["scored"],
         states["crashed"],
         states["invalid"],
@@ -210,11 +215,11 @@ def _metric(name: str, given: Mapping[UnitRow, bool | None]) -> MetricOutcome:
 
 def _case(
     eval_id: str,
-    units: Sequence[UnitRow],
+    own: list[UnitRow],
     by_metric: Mapping[str, Mapping[UnitRow, bool | None]],
     why: Mapping[tuple[str, ...], Sequence[str]],
 ) -> CaseOutcome:
-    own = sorted((row for row in units if row.eval_id == eval_id), key=lambda row: row.trial)
+    own.sort(key=lambda row: row.trial)
     states = Counter(row.state for row in own)
     failed, lacking = None, 0
     passes: list[bool] = []
