@@ -167,6 +167,17 @@ def test_a_gate_is_compared_with_the_runs_of_a_version(evaltap: Evaltap, base: s
     assert json.loads(out)["comparison"]["changed"] == []
 
 
+def test_a_version_that_never_ran_is_told_from_traffic(evaltap: Evaltap) -> None:
+    write("hall", asked("c-1", "a seat"))
+    run(evaltap, "hall", "1")
+
+    code, _, said = evaltap("compare", "x.duckdb@version=8", "x.duckdb@version=9")
+    assert (code, "evaltap estimate x.duckdb --by version" in said) == (2, True)
+
+    code, _, said = evaltap("compare", "x.duckdb@version=9", "x.duckdb")
+    assert (code, "no runs of `evaltap run` or `replay` are this version" in said) == (2, True)
+
+
 def test_a_run_of_some_cases_is_compared_with_one_of_all_under_metrics_with_references(
     evaltap: Evaltap,
 ) -> None:

@@ -315,7 +315,7 @@ def test_a_slice_of_traffic_is_a_side(evaltap: Evaltap, traffic: str) -> None:
         ("@ap=shop", "did you mean 'app'?"),
         ("@shop", "is neither a period nor a slice"),
         ("@2020-01-01/2020-02-01", "no scored turn"),
-        ("", "is traffic, which can only be compared"),
+        ("", "traffic can only be compared"),
     ],
 )
 def test_traffic_that_is_not_there_is_refused(

@@ -118,8 +118,8 @@ def read_runs(text: str) -> Side:
         return read_side(text)
     if not _is_experiment(selection):
         raise InputError(
-            f"{text}: is traffic, which can only be compared with other traffic (FILE@...); expected runs:"
-            " FILE, FILE#RUN,RUN, or FILE@version=V that `evaltap run` or `replay` ran"
+            f"{text}: no runs of `evaltap run` or `replay` are this version or slice, and traffic can only be"
+            " compared with other traffic (FILE@...); expected FILE, FILE#RUN,RUN, or FILE@version=V"
         )
     return _side_of_version(selection)
 

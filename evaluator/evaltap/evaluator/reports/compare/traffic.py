@@ -166,7 +166,7 @@ def _rates(side: Selection) -> tuple[Mapping[str, Mapping[str, SliceRate]], list
     if not rates:
         raise InputError(
             f"{side.name}: contains no scored turns; count its turns with `evaltap estimate {side.path}"
-            " --by day`"
+            f" --by {'version' if side.version else 'day'}`"
         )
     return rates, list(found.notes)
 
