@@ -142,9 +142,9 @@ def both(messages, turn, orders=("1", "3")):
         both = ["--agent", "agents:both", "--on-miss", "get_order=closest", *scored]
         main(["replay", "shop.duckdb", *both, "--runs", "1", "--db", "replay.duckdb"])
         with Store("replay.duckdb") as store:
-            (turn,) = beside(store, "s").turns
+            (shown,) = beside(store, "s").turns
 
-    assert [kinds(row) for row in turn.rows] == [
+    assert [kinds(row) for row in shown.rows] == [
         ["base get_order", "same get_order"],
         ["base get_order", "fork get_order"],
     ]
