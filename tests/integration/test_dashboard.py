@@ -94,7 +94,7 @@ def prometheus(tmp_path: Path) -> Iterator[str]:
     if shutil.which("prometheus") is None:
         pytest.skip("no prometheus on PATH; apt-get install prometheus")
     status = LiveStatus()
-    status.set_metrics(example())
+    status.metrics = example()
     address = f"127.0.0.1:{free_port()}"
     with serving(status, "127.0.0.1", 0) as url:
         settings = {

@@ -19,11 +19,10 @@ from evaltap.evaluator.monitoring.history import Alert
 from evaltap.evaluator.monitoring.model import summary
 from evaltap.evaluator.monitoring.rules import check_metrics, read_rules
 from evaltap.evaluator.pipeline.live.consumer import Consumed, ConsumerTask
-from evaltap.evaluator.pipeline.live.log_end import LogEnd
 from evaltap.evaluator.pipeline.live.outbox import Outbox, Reader
 from evaltap.evaluator.pipeline.live.running import Running
 from evaltap.evaluator.pipeline.live.status import heartbeat
-from evaltap.evaluator.pipeline.live.watcher import Watcher
+from evaltap.evaluator.pipeline.live.watcher import LogEnd, Watcher
 from evaltap.evaluator.pipeline.maintenance.completeness import Total, landed_accounts
 from evaltap.evaluator.scoring.judge_session import JudgeSession
 from evaltap.evaluator.scoring.scorer import CaseScorer

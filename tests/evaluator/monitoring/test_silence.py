@@ -9,8 +9,7 @@ from evaltap.evaluator.ingest.landing.lander import Lander
 from evaltap.evaluator.ingest.sources.memory import MemorySource
 from evaltap.evaluator.monitoring.history import Alert, read_states
 from evaltap.evaluator.monitoring.replay import Watches
-from evaltap.evaluator.pipeline.live.log_end import LogEnd
-from evaltap.evaluator.pipeline.live.watcher import CAUGHT_UP_SECONDS, LOOK_SECONDS, Watcher
+from evaltap.evaluator.pipeline.live.watcher import CAUGHT_UP_SECONDS, LOOK_SECONDS, LogEnd, Watcher
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.formats.monitor import MonitorFile, Watch
 from evaltap.schemas.wire.record import WireRecord, encode_case

@@ -7,7 +7,7 @@ bytes.  A turn that is already stored in the same revision is a redelivery: it i
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -172,7 +172,8 @@ class Lander:
         self._ahead = ahead
         self._read_traces = ReadTraces(store)
         self._known: OrderedDict[CaseKey, _Known] = OrderedDict()
-        self._changed: dict[CaseKey, FirstPosition] = {}
+        self.changed: dict[CaseKey, FirstPosition] = {}
+        """The cases that changed since `take_changed`."""
         self._seen = BloomFilter()
         with store.limited_memory(LANDING_MEMORY):  # DuckDB would keep what it reads
             # Without DISTINCT, which would hold the keys of all cases in memory.
@@ -185,14 +186,9 @@ class Lander:
         """Return the offset at which to continue each partition."""
         return stored_offsets(self._store)
 
-    @property
-    def changed(self) -> Mapping[CaseKey, FirstPosition]:
-        """The cases that changed since `take_changed`."""
-        return self._changed
-
     def take_changed(self) -> dict[CaseKey, FirstPosition]:
         """Return the cases that changed since the last call."""
-        taken, self._changed = self._changed, {}
+        taken, self.changed = self.changed, {}
         return taken
 
     def land(self, batch: SourceBatch, *, instead_of: Sequence[DeadLetterId] = ()) -> LandedCounts:
@@ -390,7 +386,7 @@ class Lander:
             if known.begin is None:
                 known.begin = begin
                 self._seen.add(key)
-            self._changed[key] = known.begin
+            self.changed[key] = known.begin
 
 
 def _columns(places: Iterable[Row]) -> list[list[object]]:

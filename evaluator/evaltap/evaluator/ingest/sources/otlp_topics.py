@@ -287,16 +287,12 @@ class LogTimeReader:
         self._behind: Collection[Partition] = ()
         self._fetched = False
         self._paused: set[Partition] = set()
-        self._next: dict[Partition, int] = {}
+        self.next_offsets: dict[Partition, int] = {}
+        """The offset of each partition after the last returned record."""
         self._now_ns = 0
         self._moved_at = clock()
         self.gaps: list[str] = []
         """Messages about records that the log deleted unread; the reader of this list clears it."""
-
-    @property
-    def next_offsets(self) -> Mapping[Partition, int]:
-        """The offset of each partition after the last returned record."""
-        return self._next
 
     @property
     def is_at_end(self) -> bool:
@@ -308,7 +304,7 @@ class LogTimeReader:
         self._source.seek(offsets)
         self._queues.clear()
         self._bytes.clear()
-        self._next.clear()
+        self.next_offsets.clear()
         self._fetched = False
 
     def fetch(self, timeout_seconds: float) -> None:
@@ -341,7 +337,7 @@ class LogTimeReader:
         time_ns, partition = min(heads)
         _, record = self._queues[partition].popleft()
         self._bytes[partition] -= record.record.size
-        self._next[partition] = record.offset + 1
+        self.next_offsets[partition] = record.offset + 1
         self._now_ns = max(self._now_ns, time_ns)
         self._moved_at = self._clock()
         return record

@@ -63,13 +63,9 @@ class LocalEngine:
     ) -> None:
         self._scorer = scorer
         self._guard = guard
-        self._threads = threads
+        self.capacity = threads
         self._settle = settle
         self._observe = observe
-
-    @property
-    def capacity(self) -> int:
-        return self._threads
 
     def score(
         self, cases: Sequence[PendingCase], known_of: KnownOf
@@ -82,7 +78,7 @@ class LocalEngine:
             self._settle()
             self._guard.cleared([one.key for one in suspects])
             cases = [one for one in cases if one.key not in suspected]
-        for rows in self._together(cases, known_of, self._threads):
+        for rows in self._together(cases, known_of, self.capacity):
             yield [rows.packed()]
         self._guard.done()
 

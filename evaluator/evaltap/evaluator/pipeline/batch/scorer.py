@@ -19,7 +19,7 @@ from evaltap.evaluator.pipeline.batch.pending import (
 from evaltap.evaluator.pipeline.batch.sampling import ScoreSampling
 from evaltap.evaluator.scoring.batch import Known, Observer
 from evaltap.evaluator.scoring.results.references import keep_references
-from evaltap.evaluator.scoring.results.runs import Run, RunKind, RunMetric, start_run
+from evaltap.evaluator.scoring.results.runs import Run, RunKind, start_run
 from evaltap.evaluator.scoring.results.writer import ScoreWriter
 from evaltap.evaluator.scoring.run_metrics import run_metrics
 from evaltap.evaluator.scoring.scorer import CaseScorer
@@ -87,17 +87,19 @@ class PendingScorer:
         self._store = store
         self._references = references
         self._selection = selection or Selection()
-        self._wanted = run_metrics(scorer, references)
+        self.metrics = run_metrics(scorer, references)
+        """The metrics of the run, with their digests."""
         self._sampling = None
         if rules or ScoreSampling.left_anything_out(store):
-            self._sampling = ScoreSampling(store, rules, self._wanted)
-        self._pending = PendingCases(
+            self._sampling = ScoreSampling(store, rules, self.metrics)
+        self.cases = PendingCases(
             store,
-            self._wanted,
+            self.metrics,
             references=references,
             sampled=self._sampling is not None,
             complaints=self._sampling is not None and self._sampling.heeds_complaints,
         )
+        """The cases that it finds, and those that it leaves alone."""
         self._engine = engine or LocalEngine(
             scorer, CrashGuard(store.path), threads=threads, settle=store.join, observe=observe
         )
@@ -107,9 +109,9 @@ class PendingScorer:
         plain = (
             self._engine.takes_outlines
             and references is None
-            and self._pending.scored_after_landing
+            and self.cases.scored_after_landing
             and self._sampling is None
-            and not self._pending.reads_feedback
+            and not self.cases.reads_feedback
         )
         self.takes_recent = plain and not scorer.waits
         """Whether `score` uses cases that are still in memory."""
@@ -118,19 +120,9 @@ class PendingScorer:
         self._long_session = long_session
 
     @property
-    def metrics(self) -> list[RunMetric]:
-        """The metrics of the run, with their digests."""
-        return self._wanted
-
-    @property
     def joined(self) -> JoinCount:
         """How many of the cases scored so far found a reference."""
-        return self._pending.joined
-
-    @property
-    def cases(self) -> PendingCases:
-        """The cases that it finds, and those that it leaves alone."""
-        return self._pending
+        return self.cases.joined
 
     def score(
         self,
@@ -165,7 +157,7 @@ class PendingScorer:
         return run, cases
 
     def is_due(self, *, retry: bool = False) -> bool:
-        return bool(self._pending.names(1, retry=retry))
+        return bool(self.cases.names(1, retry=retry))
 
     def backlog(self, source: str, *, stopped: Callable[[], bool] = never) -> Iterator[int]:
         """Score everything pending now under the live run, a block at each `next`; yield its size.
@@ -173,7 +165,7 @@ class PendingScorer:
         Other cases may land and be scored between two blocks; they are not part of the backlog.
         """
         at_a_time = self._engine.capacity * READS_IN_BACKLOG if self._knows else CASES_PER_READ
-        everything = self._everything(at_a_time, until=self._pending.last_place(), ahead=at_a_time)
+        everything = self._everything(at_a_time, until=self.cases.last_place(), ahead=at_a_time)
         for step in self._steps("live", source, everything):
             cases = 0
             for scored in step:
@@ -201,7 +193,7 @@ class PendingScorer:
             self._store,
             run,
             sampled=self._sampling is not None,
-            answered=self._pending.heeds_feedback,
+            answered=self.cases.heeds_feedback,
         )
 
     def _step(
@@ -240,7 +232,7 @@ class PendingScorer:
                 for number, index in enumerate(indexes)
                 if (turns := scored.get(id(identity)))
             }
-        known = self._pending.known(indexes, cases, since) if self._knows else None
+        known = self.cases.known(indexes, cases, since) if self._knows else None
         sampling = self._sampling
         if known is None or sampling is None:
             return known
@@ -254,7 +246,7 @@ class PendingScorer:
             return self._live  # a query would wait for pending writes
         if self._references is not None:
             keep_references(self._store, self._references)
-        run = start_run(self._store, kind, source, self._wanted)
+        run = start_run(self._store, kind, source, self.metrics)
         self._live = run if kind == "live" else None
         return run
 
@@ -262,16 +254,16 @@ class PendingScorer:
         self, at_a_time: int, *, until: int = LAST, ahead: int = NAMES_PER_READ, retry: bool = False
     ) -> Iterator[_Lot]:
         after = -1
-        while names := self._pending.names(NAMES_PER_READ, after=after, until=until, retry=retry):
+        while names := self.cases.names(NAMES_PER_READ, after=after, until=until, retry=retry):
             after = max(begin.landed_seq for begin in names.values())
-            yield from self._pending.read(
+            yield from self.cases.read(
                 names, at_a_time, fewest=self._engine.capacity, ahead=ahead, retry=retry
             )
 
     def _changed(
         self, changed: ChangedCases, recent: Mapping[CaseKey, RecentCase], at_a_time: int
     ) -> Iterator[_Lot]:
-        changed = {**self._pending.answered(), **changed}
+        changed = {**self.cases.answered(), **changed}
         run_id = self._live.run_id if self._continues and self._live is not None else ""
         most = self._long_session if run_id else LAST
         recent = {
@@ -280,12 +272,12 @@ class PendingScorer:
         whole = [*recent.values()]
         for first in range(0, len(whole), RECENT_AT_A_TIME):
             cases = whole[first : first + RECENT_AT_A_TIME]
-            indexes = self._pending.indexes
+            indexes = self.cases.indexes
             begin = min(changed[case.key] for case in cases)
             outlined = self._outlined
             yield [PendingCase(*case.named(outlined=outlined), indexes) for case in cases], begin
         others = {key: at for key, at in changed.items() if key not in recent}
-        yield from self._pending.read(
+        yield from self.cases.read(
             others,
             at_a_time,
             fewest=self._engine.capacity,

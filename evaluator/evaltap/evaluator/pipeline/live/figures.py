@@ -104,7 +104,7 @@ class Figures(ConsumerTask):
 
     def _compute(self, reader: StoreReader) -> None:
         found = figures(reader, rules=self._rules, evidence=self._evidence())
-        self._status.set_metrics(exposition(found))
+        self._status.metrics = exposition(found)
         self._send(found)
 
     def _send(self, found: Sequence[Family]) -> None:

@@ -1,6 +1,5 @@
 """The state of a running consumer for other threads and for probes: progress, readiness, figures."""
 
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,10 +16,10 @@ class LiveStatus:
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._lock = threading.Lock()
         self._beaten = clock()
         self._ready = False
-        self._metrics = ""
+        self.metrics = ""
+        """The metrics published last, in Prometheus's text format."""
 
     def beat(self) -> None:
         """Note a step of the consumer."""
@@ -29,11 +28,6 @@ class LiveStatus:
     def set_ready(self, *, ready: bool) -> None:
         """Set whether records are being read and landed."""
         self._ready = ready
-
-    def set_metrics(self, text: str) -> None:
-        """Publish metrics in Prometheus's text format."""
-        with self._lock:
-            self._metrics = text
 
     @property
     def moves(self) -> bool:
@@ -44,12 +38,6 @@ class LiveStatus:
     def ready(self) -> bool:
         """Whether records are being read and landed."""
         return self._ready and self.moves
-
-    @property
-    def metrics(self) -> str:
-        """The metrics published last."""
-        with self._lock:
-            return self._metrics
 
 
 EVERY_SECONDS: Final = 5.0

@@ -22,17 +22,12 @@ _LAST_SECONDS: Final = 5.0
 class Ticks:
     """Counts changes that a page may need to show; may be read from any thread."""
 
-    def __init__(self) -> None:
-        self._version = 0
-
-    @property
-    def version(self) -> int:
-        """A number that grows with every change."""
-        return self._version
+    version = 0
+    """A number that grows with every change."""
 
     def advance(self) -> None:
         """Count a change; called by the store's thread."""
-        self._version += 1
+        self.version += 1
 
 
 class SummaryKeeper:
@@ -52,7 +47,8 @@ class SummaryKeeper:
         self._clock = clock
         self._not_before = 0.0
         self._flood = False
-        self._idle = False
+        self.idle = False
+        """Whether the summaries cover everything that has landed."""
 
     def begin(self) -> None:
         """Create the summaries if the store has none."""
@@ -64,14 +60,14 @@ class SummaryKeeper:
         """Refresh when due.  Always returns False: the next refresh is never urgent."""
         now = self._clock()
         if now < self._not_before:
-            self._idle = False  # records may have landed since the last refresh
+            self.idle = False  # records may have landed since the last refresh
             return False
         done = self._refresh()
         self._flood = done.behind
         took = self._clock() - now
         every = FLOOD_SECONDS if self._flood else EVERY_SECONDS
         self._not_before = now + max(every, _SHARE * took)
-        self._idle = not done.behind
+        self.idle = not done.behind
         return False
 
     def _refresh(self) -> Refreshed:
@@ -83,11 +79,6 @@ class SummaryKeeper:
         if done.cases or done.minutes:
             self._ticks.advance()
         return done
-
-    @property
-    def idle(self) -> bool:
-        """Whether the summaries cover everything that has landed."""
-        return self._idle
 
     def close(self) -> None:
         """Refresh the summaries for at most a few seconds."""

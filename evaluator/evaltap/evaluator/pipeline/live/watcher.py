@@ -2,11 +2,13 @@
 
 import logging
 import time
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from evaltap.evaluator.cases.identity import ChangedCases
+from evaltap.evaluator.ingest.sources.base import Bounds, CaseSource, Partition
+from evaltap.evaluator.ingest.sources.positions import stored_offsets
 from evaltap.evaluator.monitoring.history import (
     Alert,
     firing,
@@ -21,6 +23,7 @@ from evaltap.evaluator.pipeline.live.background import BackgroundRead
 from evaltap.evaluator.pipeline.live.consumer import ConsumerTask
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.errors import NoMemoryError
+from evaltap.schemas.errors import InputError
 from evaltap.schemas.formats.monitor import MonitorFile
 
 LOOK_SECONDS: Final = 2.0
@@ -186,3 +189,41 @@ def _evidence(events: Sequence[Event]) -> dict[str, float]:
         if event.evidence is not None:
             found[event.watch] = max(found.get(event.watch, 0.0), event.evidence)
     return found
+
+
+DELAY: Final = timedelta(seconds=10)
+"""How long a turn that has ended may take to reach the log."""
+
+
+class LogEnd:
+    """Asks a log where it ends, and then waits until a store has landed everything before that."""
+
+    def __init__(
+        self,
+        source: CaseSource,
+        store: Store,
+        *,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._source, self._store, self._now = source, store, now
+        self._asked: tuple[datetime, Mapping[Partition, Bounds]] | None = None
+        self._read_to: datetime | None = None
+
+    def read_to(self) -> datetime | None:
+        """Return the time before which every turn that had ended has landed; None before that is known.
+
+        Asks the log, so not for each record.
+        """
+        if self._asked is not None:
+            at, ends = self._asked
+            self._store.join()
+            landed = stored_offsets(self._store)
+            if all(landed.get(one, start) >= end for one, (start, end) in ends.items()):
+                self._read_to, self._asked = at - DELAY, None
+        if self._asked is None:
+            at = self._now()
+            try:
+                self._asked = at, self._source.bounds(waits=False)
+            except InputError:  # it is away, of which the next poll tells
+                return self._read_to
+        return self._read_to
