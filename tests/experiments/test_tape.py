@@ -298,6 +298,16 @@ def test_a_renamed_tool_is_answered_by_its_old_name() -> None:
     assert made.answer("fetch_order", {"id": 1}) == "one"
 
 
+def test_a_simulated_users_turn_is_not_answered_by_an_earlier_one_and_says_so() -> None:
+    turns = [{"tools": [call("get")]}, {"tools": []}]
+    made = Tape(recording_of({"actualConversation": turns}), MockPolicy(), pool_from=1)
+    made.begin()
+    made.begin()
+
+    with pytest.raises(ToolMiss, match="was not called in any recorded turn from turn 2 on"):
+        made.answer("get", {})
+
+
 def test_a_result_of_another_turn_answers_nothing() -> None:
     made = Tape(
         recording_of({"actualConversation": [{"tools": []}, {"tools": [call("get")]}]}),

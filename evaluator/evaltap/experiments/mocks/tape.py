@@ -280,13 +280,16 @@ class Tape:
         if left:
             return "has no recorded result for these arguments"
         number = len(self.turns) - 1
-        turn = self._recording[number] if number < len(self._recording) else ()
-        if any(one.name == recorded for one in turn):
+        where, turns = "in the recorded turn", self._recording[number : number + 1]
+        if self._pool_from is not None and number >= self._pool_from:
+            where = f"in any recorded turn from turn {self._pool_from + 1} on"
+            turns = self._recording[self._pool_from :]
+        if any(one.name == recorded for turn in turns for one in turn):
             later = self._policy.match == "order" and any(
                 one.name == recorded for one in self._left
             )
             return "was recorded later" if later else "was called more often than recorded"
-        return "was not called in the recorded turn"
+        return f"was not called {where}"
 
     def _equal_call(
         self, tool: str, arguments: Json, calls: Sequence[RecordedCall]
