@@ -21,8 +21,8 @@ _before: list[int] = []
 
 
 @contextmanager
-def limited_growth(megabytes: int = STATEMENT_MEGABYTES) -> Iterator[None]:
-    """Let the process grow by no more than this in the block; only Linux can.
+def limited_growth() -> Iterator[None]:
+    """Let the process grow by no more than STATEMENT_MEGABYTES in the block; only Linux can.
 
     Several threads may be in such a block; the first one sets the limit and the last one removes it.
     """
@@ -34,7 +34,7 @@ def limited_growth(megabytes: int = STATEMENT_MEGABYTES) -> Iterator[None]:
     with _LOCK:
         soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
         if not _before:
-            limit = _data_bytes() + (megabytes << 20)
+            limit = _data_bytes() + (STATEMENT_MEGABYTES << 20)
             if soft == resource.RLIM_INFINITY or limit < soft:
                 resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
         _before.append(_before[0] if _before else soft)

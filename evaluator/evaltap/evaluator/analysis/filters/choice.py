@@ -264,12 +264,17 @@ def first_cases(
         )"""
 
 
-def chosen_keys(store: StoreReader, choice: Choice, *, limit: int | None = None) -> list[CaseKey]:
+def chosen_keys(store: StoreReader, choice: Choice) -> list[CaseKey]:
     """Return the application, eval set and id of the selected cases, in order."""
-    query = chosen_query(store, choice, limit=limit)
+    query = chosen_query(store, choice)
     return [
         (app, name, eval_id) for app, name, eval_id in store.rows(query.statement, query.parameters)
     ]
+
+
+# -- terms as conditions over `case_index` ---------------------------------------------------------
+
+# Each selects the same cases as the query of the same term in `terms`; a test compares them.
 
 
 _LISTS: Final[Mapping[str, str]] = {
@@ -278,11 +283,6 @@ _LISTS: Final[Mapping[str, str]] = {
     "not_evaluated": "not_evaluated",
     "passed": "passed",
 }
-
-
-# -- terms as conditions over `case_index` ---------------------------------------------------------
-
-# Each selects the same cases as the query of the same term in `terms`; a test compares them.
 
 
 def condition_of(term: Term, bound: Bound, now: datetime) -> str | None:
