@@ -122,16 +122,14 @@ def _duration(text: str) -> timedelta | None:
 
 
 def moment(text: str) -> datetime:
-    """Parse a time: RFC 3339, or an age in hours or days (`24h`, `7d`)."""
+    """Parse a time: RFC 3339, a date or a time without a zone in UTC, or an age (`24h`, `7d`)."""
     if (ago := _duration(text)) is not None:
         return datetime.now(UTC) - ago
     try:
-        found = datetime.fromisoformat(text) if "T" in text.upper() else None
-    except ValueError:
-        found = None
-    if found is None or found.tzinfo is None:
-        _refuse(text, "a time with a time zone (2026-11-21T12:00:00Z), or an age such as 24h or 7d")
-    return found.astimezone(UTC)
+        found = datetime.fromisoformat(text)
+        return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        _refuse(text, "a time (2026-11-21 or 2026-11-21T12:00:00Z), or an age such as 24h or 7d")
 
 
 def period_or_set(text: str) -> PeriodOrSet:

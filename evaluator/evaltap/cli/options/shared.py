@@ -140,8 +140,8 @@ class PeriodOptions:
 
     since: datetime | None = option(
         "--since TIME",
-        "only turns that started at this time or later: RFC 3339 (2026-11-21T12:00:00Z), or an age"
-        " such as 24h or 7d",
+        "only turns that started at this time or later: 2026-11-21 or 2026-11-21T12:00:00Z, in UTC if"
+        " it names no zone, or an age such as 24h or 7d",
     )
     until: datetime | None = option("--until TIME", "only turns that started before this time")
 
