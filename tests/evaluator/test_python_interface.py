@@ -91,9 +91,12 @@ def test_a_name_alone_is_a_metric_that_only_a_perfect_score_passes() -> None:
         ([made("a")], {"metrics": [7]}, "metrics: found int"),
     ],
 )
-def test_what_cannot_be_scored_is_refused(cases: object, options: Any, message: str) -> None:
+def test_what_cannot_be_scored_is_refused(
+    cases: object, options: dict[str, Any], message: str
+) -> None:
+    given: dict[str, Any] = {"metrics": [CALLS], **options}
     with pytest.raises(InputError, match=message):
-        evaluate(cases, **{"metrics": [CALLS], **options})
+        evaluate(cases, **given)
 
 
 def agent(messages: list[dict[str, Any]]) -> str:
