@@ -212,6 +212,29 @@ def test_a_baseline_is_small_readable_and_the_same_each_time(
     assert not re.search(r"20\d\d-\d\d", text)
 
 
+@pytest.mark.slow
+def test_a_baseline_of_a_fast_and_cheap_agent_differs_in_nothing_from_its_store(
+    evaltap: Evaltap,
+) -> None:
+    cases = [recorded_case(f"s-{n}", False) for n in range(12)]
+    for number, case in enumerate(cases):
+        telemetry = {"latencyMs": 3.4 + number / 1000, "costUsd": 0.0000314159265}
+        case["actualConversation"][0]["telemetry"] = telemetry
+    write_lines("fast.jsonl", cases)
+    Path("m.json").write_text(json.dumps([RESPONSE]))
+    evaltap("record", "cases", "fast.jsonl", "--log", "fast.log.db")
+    evaltap("consume", "--log", "fast.log.db", "--db", "fast.duckdb", "--metrics", "m.json",
+            "--until-idle")  # fmt: skip
+    evaltap("runs", "export", "fast.duckdb", "--out", "fast.json")
+
+    _, found = compared(evaltap, "fast.json", "fast.duckdb")
+
+    assert [(one["name"], one["ratio"], one["p_value"]) for one in found["usage"]] == [
+        ("latency", 1.0, 1.0),
+        ("cost", 1.0, 1.0),
+    ]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

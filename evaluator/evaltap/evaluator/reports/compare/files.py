@@ -118,14 +118,14 @@ def _case(key: CaseKey, side: Side, versions: Mapping[str, MetricKey]) -> Mappin
         content=side.contents.get(key, ""),
         passed=passed,
         scores=scores,
-        cost_usd=_mean([one.cost_usd for one in recordings], 6),
-        latency_ms=_mean([one.latency_ms for one in recordings], 0),
+        cost_usd=_mean([one.cost_usd for one in recordings]),
+        latency_ms=_mean([one.latency_ms for one in recordings]),
     ).model_dump(by_alias=True)
 
 
-def _mean(values: Sequence[float | None], digits: int) -> float | None:
+def _mean(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value]
-    return round(geometric_mean(known), digits) if known else None
+    return float(f"{geometric_mean(known):.10g}") if known else None
 
 
 def _counts(case: BaselineCase, path: Path, place: str) -> Mapping[str, Counts]:

@@ -381,7 +381,7 @@ def usage_changes(
 
 def _mean_log(values: Iterable[float | None]) -> float | None:
     known = [math.log(value) for value in values if value and value > 0]
-    return fmean(known) if known else None
+    return round(fmean(known), 6) if known else None  # a baseline keeps ten digits of its value
 
 
 def verdict_of(
