@@ -102,6 +102,25 @@ def test_a_judge_that_breaks_off_leaves_no_score_and_exit_code_3(
     assert all(row[2] for row in rows)
 
 
+@pytest.mark.slow
+def test_samples_that_were_not_asked_for_are_no_calls_and_invalid_answers_are_errors(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EVALTAP_JUDGE_RETRIES", "0")
+    with judge_server(
+        lambda body: Answer("garbage", status=500 if "no idea" in str(body) else 200)
+    ) as server:
+        write_metrics(baseURL=server.url, apiKey="k")
+        metric = json.loads(Path("m.json").read_text())
+        metric[0]["criterion"]["llmJudge"]["earlyStop"] = True
+        Path("m.json").write_text(json.dumps(metric))
+        score("--report", "r.json")
+
+    assert len(server.requests) == 5
+    assert query("SELECT sum(calls), sum(errors), sum(not_asked) FROM v_judge_cost") == [(5, 5, 1)]
+    assert json.loads(Path("r.json").read_text())["judge"]["count"] == 5
+
+
 def test_every_answer_is_accounted_for_and_one_from_the_cache_costs_nothing(folder: Path) -> None:
     prices = {"inputPerMillion": 1000, "outputPerMillion": 2000}
     with judge_server(by_answer) as server:

@@ -96,6 +96,27 @@ def test_each_pick_takes_what_it_says(database: Path, tmp_path: Path) -> None:
     assert len(found) == 7  # four impolite groups, and the three
 
 
+@pytest.mark.slow
+def test_judges_of_two_runs_that_decide_otherwise_do_not_disagree(tmp_path: Path) -> None:
+    database = landed(tmp_path, [Asked("Help me"), Asked("Cancel it")])
+    votes = [("r-1", 0, ["passed", "passed"]), ("r-2", 0, ["failed", "failed"]),
+             ("r-1", 1, ["passed", "failed"])]  # fmt: skip
+    with Store(database) as store:
+        for run, turn, statuses in votes:
+            store.execute(
+                "INSERT INTO judge_calls BY NAME SELECT $run AS run_id, app_name, eval_set_id, eval_id,"
+                " invocation_id, turn_revision, 'helpful' AS metric_name, number AS sample_index,"
+                " 'judge' AS judge, $statuses[number] AS status, false AS cached, now() AS scored_at"
+                " FROM turns, range(1, 3) AS samples(number) WHERE invocation_id = $turn",
+                {"run": run, "turn": f"t-{turn}", "statuses": statuses},
+            )
+    path = recipe(tmp_path, pick=[{"label": "disagreement"}])
+
+    found = labels(curate(database, tmp_path / "s.evalset.json", "--recipe", path))
+
+    assert found == {"s-1": ["disagreement:helpful"]}
+
+
 def test_a_pick_by_a_metric_that_scored_nothing_says_so(
     database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

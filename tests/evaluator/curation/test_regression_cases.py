@@ -15,7 +15,7 @@ from evaltap.schemas import EvalMetric
 from support.builders.cases import RESPONSE, TRAJECTORY, make_case, make_tool, make_turn
 from support.servers.judge_server import Answer, judge_server
 from support.worlds.curated import curate, labels
-from support.worlds.shop import Asked, landed
+from support.worlds.shop import POLITE, Asked, landed
 
 
 def test_a_regression_case_fails_as_recorded_and_passes_as_corrected(
@@ -47,6 +47,29 @@ def test_a_users_correction_expects_an_answer_and_no_particular_calls(tmp_path: 
     found = scorer.score({**case, "actualConversation": [fixed]})
 
     assert [one.status.value for one in found.metrics] == ["passed", "not_evaluated"]
+
+
+@pytest.mark.slow
+def test_a_verdict_of_a_metric_that_was_changed_since_neither_fails_nor_proves_a_turn(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = [Asked("Help me", answer="No."), Asked("Or us"), Asked("And them", answer="No.")]
+    database = landed(tmp_path, asked)
+    rule = {"id": "r", "type": "contains", "values": ["No"]}
+    metrics = tmp_path / "changed.json"
+    metrics.write_text(json.dumps([{**POLITE, "criterion": {"rules": {"rules": [rule]}}}]))
+    score = ["score", str(database), "--metrics", str(metrics), "--filter", "id:s-0,s-1"]
+    assert main(score) == 1
+
+    def made(name: str, *how: str) -> list[str]:
+        return [one["evalId"] for one in curate(database, tmp_path / f"{name}.json", "--all", *how)]
+
+    assert made("failures", "--like", "failures") == ["s-1", "s-2"]
+    assert made("good", "--as", "expected", "--metric", "polite") == ["s-0"]
+    capsys.readouterr()
+    main(["report", str(database), "--json"])
+    (polite,) = json.loads(capsys.readouterr().out)["metrics"]
+    assert (polite["passed"], polite["failed"]) == (1, 2), "as the picks have it"
 
 
 def test_a_correction_that_fails_itself_is_left_out(

@@ -102,6 +102,16 @@ def test_an_invalid_answer_is_asked_for_once_more_and_then_ends_the_asking() -> 
     assert [request.sample for request in judge.requests] == [0, 1, 2, 0, 1, 2]
 
 
+def test_a_judge_that_cannot_be_reached_is_not_asked_once_more() -> None:
+    judge = ScriptedJudge([JudgeUnavailable("down")] * 9)
+
+    outcome = score(metric(3, earlyStop=True), first=judge)
+
+    assert [request.sample for request in judge.requests] == [0]
+    assert [vote.sample for vote in outcome.turns[0].votes] == [0, 1]
+    assert outcome.reason == "JudgeUnavailable: down"
+
+
 def test_a_turn_on_which_samples_differ_does_not_miss_its_score_for_an_invalid_answer() -> None:
     judge = ScriptedJudge([row(1), "garbage", row(1), row(0), row(0), row(1)])
 

@@ -26,7 +26,13 @@ SELECT {TURN}, turn_revision,
        list(DISTINCT metric_name ORDER BY metric_name) FILTER (status IN ('failed', 'crashed')),
        list(DISTINCT metric_name ORDER BY metric_name) FILTER (status = 'passed'),
        bool_or(status IN ('failed', 'crashed')), bool_or(status = 'passed')
-FROM latest_turn_scores GROUP BY ALL""",
+FROM (
+  FROM turn_scores QUALIFY row_number() OVER (
+    PARTITION BY app_name, eval_set_id, eval_id,
+                 if(invocation_id = '', turn_index::VARCHAR, invocation_id), metric_name
+    ORDER BY turn_revision DESC, scored_at DESC
+  ) = 1
+) GROUP BY ALL""",
 }
 TURNS = st.lists(
     st.tuples(

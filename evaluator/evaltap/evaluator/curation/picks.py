@@ -105,7 +105,7 @@ def _disagreement(pick: Pick) -> _Parts:
       SELECT app_name AS app, eval_set_id, eval_id, invocation_id, turn_revision AS revision,
              arg_max(metric_name, split) AS disputed, max(split) AS split
       FROM (
-        SELECT app_name, eval_set_id, eval_id, invocation_id, turn_revision, metric_name,
+        SELECT run_id, app_name, eval_set_id, eval_id, invocation_id, turn_revision, metric_name,
                least(count(*) FILTER (status = 'passed'), count(*) FILTER (status = 'failed'))
                  / count(*) AS split
         FROM judge_calls WHERE status IN ('passed', 'failed') {named} GROUP BY ALL

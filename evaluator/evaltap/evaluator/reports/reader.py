@@ -426,7 +426,10 @@ class JudgeCalls:
         if not self._any:
             return None
         # Otherwise, the judge was not called.
-        asked = f"FROM ({_CALLS}) WHERE status <> 'not_evaluated' OR sample_index < 0"
+        asked = (
+            f"FROM ({_CALLS}) WHERE (status <> 'not_evaluated' OR sample_index < 0)"
+            " AND reason NOT LIKE 'judge not called: %'"
+        )
         used = usage_in(self._scored, asked)
         ((cached,),) = self._scored.rows(f"SELECT count(*) FILTER (cached) {asked}")
         return replace(used, cached=cached) if used.count else None

@@ -5,14 +5,14 @@ these_turns AS (FROM turns SEMI JOIN {chosen} USING (app_name, eval_set_id, eval
 newest_turn_scores AS (
   FROM turn_scores SEMI JOIN {chosen} USING (app_name, eval_set_id, eval_id)
   QUALIFY row_number() OVER (
-    PARTITION BY app_name, eval_set_id, eval_id, invocation_id, metric_digest
+    PARTITION BY app_name, eval_set_id, eval_id, invocation_id, metric_name
     ORDER BY turn_revision DESC, scored_at DESC
   ) = 1
 ),
 verdicts AS (
   SELECT app_name, eval_set_id, eval_id, invocation_id, turn_revision,
          list({{'metric': metric_name, 'digest': metric_digest, 'status': status}}
-              ORDER BY metric_name, metric_digest) AS verdicts
+              ORDER BY metric_name) AS verdicts
   FROM newest_turn_scores GROUP BY ALL
 ),
 corrections AS (

@@ -246,23 +246,28 @@ FROM dead_letters
 GROUP BY ALL
 ORDER BY records DESC;
 
--- Cost of judges, by metric and model.  A sum over unknown costs is NULL.
+-- Cost of judges, by metric and model.  A sum over unknown costs is NULL.  errors: calls without a usable answer;
+-- not_asked: samples that were not requested, as the budget was spent or the judge could not be reached.
 CREATE OR REPLACE VIEW v_judge_cost AS
 SELECT
   metric_name,
   judge,
   model,
-  count(*) FILTER (status <> 'not_evaluated' OR sample_index < 0) AS calls,
+  count(*) FILTER (asked)                    AS calls,
   count(*) FILTER (cached)                   AS cached,
-  count(*) FILTER (status = 'error')         AS errors,
-  count(*) FILTER (status = 'not_evaluated' AND sample_index >= 0) AS not_asked,
+  count(*) FILTER (asked AND reason <> '')   AS errors,
+  count(*) FILTER (NOT asked)                AS not_asked,
   sum(input_tokens)                          AS input_tokens,
   sum(output_tokens)                         AS output_tokens,
   CASE WHEN bool_and(cost_usd IS NOT NULL OR model IS NULL) THEN sum(cost_usd) END AS cost_usd,
   sum(saved_usd)                             AS saved_usd,
   quantile_cont(latency_ms, 0.5) FILTER (NOT cached)  AS p50_ms,
   quantile_cont(latency_ms, 0.95) FILTER (NOT cached) AS p95_ms
-FROM judge_calls
+FROM (
+  SELECT *, (status <> 'not_evaluated' OR sample_index < 0)
+            AND coalesce(reason, '') NOT LIKE 'judge not called: %' AS asked
+  FROM judge_calls
+)
 GROUP BY metric_name, judge, model
 ORDER BY metric_name, judge, model;
 
@@ -344,24 +349,25 @@ FROM v_feedback
 WHERE invocation_id IS NOT NULL
 GROUP BY ALL;
 
--- The metrics that a turn failed and passed, in their latest versions: the rows of latest_turn_scores.
+-- The metrics that a turn failed and passed, each by its latest score, whatever the metric's version, as in
+-- latest_scores: a verdict that a changed metric has replaced does not count.
 -- Only turns scored several times are compared (hashes may select too many of them, never too few).
 CREATE OR REPLACE VIEW v_turn_verdicts AS
 WITH keyed AS NOT MATERIALIZED (
-  SELECT app_name, eval_set_id, eval_id, invocation_id, turn_revision, metric_name, metric_digest,
+  SELECT app_name, eval_set_id, eval_id, invocation_id, turn_revision, metric_name,
          status, scored_at, if(invocation_id = '', turn_index::VARCHAR, invocation_id) AS turn
   FROM turn_scores
 ),
 several AS (
-  SELECT hash(app_name, eval_set_id, eval_id, turn, metric_digest) AS of_turn
+  SELECT hash(app_name, eval_set_id, eval_id, turn, metric_name) AS of_turn
   FROM keyed GROUP BY ALL HAVING count(*) > 1
 ),
 newest AS (
-  FROM keyed ANTI JOIN several ON hash(app_name, eval_set_id, eval_id, turn, metric_digest) = of_turn
+  FROM keyed ANTI JOIN several ON hash(app_name, eval_set_id, eval_id, turn, metric_name) = of_turn
   UNION ALL (
-    FROM keyed SEMI JOIN several ON hash(app_name, eval_set_id, eval_id, turn, metric_digest) = of_turn
+    FROM keyed SEMI JOIN several ON hash(app_name, eval_set_id, eval_id, turn, metric_name) = of_turn
     QUALIFY row_number() OVER (
-      PARTITION BY app_name, eval_set_id, eval_id, turn, metric_digest
+      PARTITION BY app_name, eval_set_id, eval_id, turn, metric_name
       ORDER BY turn_revision DESC, scored_at DESC
     ) = 1
   )

@@ -15,6 +15,7 @@ from msgspec import structs
 from evaltap.evaluator.scoring.contract.aggregation import majority
 from evaltap.evaluator.scoring.contract.context import Status, TurnScore, Vote
 from evaltap.evaluator.scoring.contract.errors import MetricError
+from evaltap.evaluator.scoring.contract.judge import JudgeInvalid
 from evaltap.schemas.formats.metric import GenerationConfig, LlmJudgeCriterion
 
 PREPARATORY: Final = -1
@@ -144,12 +145,15 @@ class Panel:
 def _valid(
     due: Sequence[SampleRequest], votes: Sequence[Vote], lost: list[Vote]
 ) -> Generator[list[SampleRequest], Sequence[Vote], list[Vote]]:
-    """Return the votes, with those without a verdict asked for once more.
+    """Return the votes, with invalid answers asked for once more.
 
     If turns stop early, those on which samples differ need more of them.  If each invalid answer cost a turn
     its score, it would be these turns that are missing from the rates.
     """
-    is_lost = [vote.status is Status.ERROR for vote in votes]
+    is_lost = [
+        vote.status is Status.ERROR and vote.reason.startswith(JudgeInvalid.__name__)
+        for vote in votes
+    ]
     if not any(is_lost):
         return [*votes]
     lost += [
