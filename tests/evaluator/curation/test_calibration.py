@@ -382,6 +382,32 @@ def test_labels_of_cases_turns_and_rubrics_are_compared(
     assert [row["evalId"] for row in found["disagreements"]] == ["c-4", "c-8"]
 
 
+def test_a_rubric_that_a_panel_judged_passes_by_the_majority_of_judges_not_of_samples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("c.jsonl").write_text(json.dumps(make_case("c-1", [make_turn("t-1")])))
+    grades = {"m-0": [0, 0, 0], "m-1": [1, 0, 1], "m-2": [1, 0, 1]}
+
+    def divided(body: dict[str, Any]) -> Answer:
+        row = {"id": "1", "score": grades[body["model"]].pop(), "reason": "r"}
+        return Answer(json.dumps({"rubricScores": [row]}))
+
+    with judge_server(divided) as server:
+        models = [
+            {"modelName": name, "baseURL": server.url, "apiKey": "k", "numSamples": 3}
+            for name in grades
+        ]
+        metric = json.loads(json.dumps(RUBRIC))
+        metric["criterion"]["llmJudge"] |= {"judgeModel": models[0], "panel": models[1:]}
+        Path("m.json").write_text(json.dumps([metric]))
+        Path("labels.jsonl").write_text('{"evalId": "c-1", "rubricId": "1", "label": "pass"}')
+        main([*COMMAND, "--cases", "c.jsonl"])
+
+    (found,) = json.loads(capsys.readouterr().out)["calibrations"]
+    assert found["table"]["both_pass"] == 1
+
+
 def test_cases_can_be_scored_on_the_way_and_the_result_is_read_by_people(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

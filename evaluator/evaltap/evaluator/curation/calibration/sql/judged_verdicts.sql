@@ -1,6 +1,6 @@
 -- The latest verdict of one metric version on each case, turn and rubric, NULL: it has none; and how likely
 -- it was that sampling kept it (a case: the largest probability of its turns, which share one draw).
--- $digest: the metric's; rubrics pass by the majority of their samples, a tie fails.
+-- $digest: the metric's; rubrics pass by the majority of a judge's samples and of a panel's judges, a tie fails.
 WITH scored AS (
   SELECT * FROM scores WHERE metric_digest = $digest
   QUALIFY row_number() OVER (
@@ -11,7 +11,7 @@ turns_scored AS (
   SELECT * FROM latest_turn_scores WHERE metric_digest = $digest
 ),
 voted AS (
-  SELECT v.*, t.threshold, c.judge = 'second' AS is_second
+  SELECT v.*, t.threshold, c.judge, c.judge = 'second' AS is_second
   FROM rubric_votes v
   JOIN turns_scored t USING (run_id, app_name, eval_set_id, eval_id, invocation_id, turn_revision,
                              metric_name)
@@ -25,8 +25,12 @@ voted AS (
 ),
 rubrics_voted AS (
   SELECT app_name, eval_set_id, eval_id, invocation_id, rubric_id,
-         count(*) FILTER (score >= threshold) AS passes, count(score) AS votes, count(*) AS asked
-  FROM voted
+         count(*) FILTER (2 * passes > votes) AS passing, count(*) AS judges, bool_and(votes = asked) AS whole
+  FROM (
+    SELECT app_name, eval_set_id, eval_id, invocation_id, rubric_id, judge,
+           count(*) FILTER (score >= threshold) AS passes, count(score) AS votes, count(*) AS asked
+    FROM voted GROUP BY ALL
+  )
   GROUP BY ALL
 ),
 drawn AS (
@@ -48,6 +52,6 @@ SELECT app_name, eval_set_id, eval_id, invocation_id, '',
 FROM turns_scored LEFT JOIN drawn USING (app_name, eval_set_id, eval_id, invocation_id)
 UNION ALL
 SELECT app_name, eval_set_id, eval_id, invocation_id, rubric_id,
-       CASE WHEN votes = asked THEN 2 * passes > votes END,
+       CASE WHEN whole THEN 2 * passing > judges END,
        coalesce(probability, 1)
 FROM rubrics_voted LEFT JOIN drawn USING (app_name, eval_set_id, eval_id, invocation_id)
