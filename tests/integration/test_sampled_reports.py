@@ -12,13 +12,15 @@ import pytest
 from evaltap.cli.main import main
 from evaltap.evaluator.analysis.estimates.rates import estimate_rates
 from evaltap.evaluator.reports.reader import read_report
-from evaltap.evaluator.reports.summary import summarise
+from evaltap.evaluator.reports.summary import MetricCounts, Summary, summarise
+from evaltap.evaluator.reports.summary_notes import summary_notes
 from evaltap.evaluator.store.database import Store
 from evaltap.recorder.sampling.rules import parse_outcome_rules
 from evaltap.recorder.sampling.sampler import OutcomeSampler
 from evaltap.schemas.wire.record import Manifest, encode_case, encode_manifest
 from support.builders.cases import make_case, make_turn, write_log
 from support.builders.estimated import METRICS, RULES
+from support.worlds.shop import POLITE, Asked, landed
 
 START = datetime(2026, 11, 21, 10, tzinfo=UTC)
 
@@ -324,3 +326,30 @@ def test_a_report_flags_the_turns_that_were_lost_beside_those_that_a_rule_kept(
     found = json.loads(capsys.readouterr().out)
     assert found["metrics"][0]["flags"] == ["uncovered"]
     assert any("shutdown 30" in note for note in found["notes"])
+
+
+@pytest.mark.slow
+def test_a_rate_of_turns_of_one_version_does_not_stand_beside_that_of_cases_of_two(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = [Asked("Help", session="s-0"), Asked("Go on", session="s-0"), Asked("Or us")]
+    db = landed(tmp_path, asked)
+    (tmp_path / "m.json").write_text(json.dumps([{**POLITE, "threshold": 0.5}]))
+    main(["score", str(db), "--metrics", str(tmp_path / "m.json"), "--filter", "id:s-0"])
+    capsys.readouterr()
+
+    main(["report", str(db), "--json"])
+    found = json.loads(capsys.readouterr().out)
+
+    (metric,) = found["metrics"]
+    assert (metric["passed"], metric["case_pass_rate"], metric["turn_pass_rate"]) == (2, 1, None)
+    assert "the rate of polite mixes 2 versions of the metric (1, 1 cases)" in found["notes"][0]
+
+
+def test_a_note_about_a_metric_keeps_its_name() -> None:
+    counts = MetricCounts("polite", 1, 0, 0, 0)
+    notes = ("polite: 2.6% of the turns have no verdict", "the rate of polite mixes 2 versions")
+
+    shown = summary_notes(Summary(None, 1, (counts,), (), (), notes=notes))
+
+    assert shown == [notes[0], "The rate of polite mixes 2 versions"]

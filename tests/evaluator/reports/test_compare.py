@@ -300,6 +300,19 @@ def test_another_version_of_a_metric_is_compared_when_that_is_asked_for(evaltap:
     assert any("across versions" in note for note in found["notes"])
 
 
+def test_scores_under_other_versions_of_a_metric_are_counted_in_a_note(evaltap: Evaltap) -> None:
+    older = [score_line("s-1", 0, metricDigest="d1"), score_line("s-2", 1, metricDigest="d1")]
+    base = write_lines("b.jsonl", [*older, score_line("s-1", 1, metricDigest="d2")])
+    head = write_lines("h.jsonl", [score_line("s-1", 1, metricDigest="d2")])
+
+    _, found = compared(evaltap, base, head)
+
+    assert found["base"]["trials"] == 1
+    assert [note for note in found["notes"] if "other versions" in note] == [
+        "b.jsonl: scores of 2 cases under other versions of helpful are not compared"
+    ]
+
+
 def test_costs_that_are_no_amounts_are_ignored_like_free_trials() -> None:
     trials = [Recording("t", "", "", cost, None) for cost in (0.1, 0.0, -1.0, None)]
     case = ("a", "s", "c")

@@ -52,6 +52,8 @@ class MetricCounts:
     """Whether the traffic was sampled, so that the rate is of its turns."""
     flags: tuple[str, ...] = ()
     """As in `evaltap estimate` (uncovered, few_sessions); not_landed: none of its scored turns has landed."""
+    mixed: bool = False
+    """Whether the counts are of several versions of the metric; rates of turns are of the newest."""
 
     @property
     def by_status(self) -> dict[str, int]:
@@ -67,6 +69,8 @@ class MetricCounts:
     @property
     def turns(self) -> Rate | None:
         """The share of turns; of all traffic, if it was sampled."""
+        if self.mixed and not self.weighted:
+            return None  # it would stand beside a rate of other cases
         if self.traffic is None and not self.weighted and self.sample is not None:
             return replace(self.sample, unit="turns")  # every case has one turn
         return self.traffic.rate if self.traffic else None
@@ -316,6 +320,9 @@ def _summarise(
     )
     summary = _with_turns(summary, store, metrics, of_several=most_turns > 1)
     versions = read(_VERSIONS.format(scope=scope))
+    mixed = {name for name, _ in versions}
+    of_versions = tuple(replace(one, mixed=one.metric_name in mixed) for one in summary.metrics)
+    summary = replace(summary, metrics=of_versions)
     notes = _notes(cases, sum(row[-1] for row in crashes), versions, summary.metrics)
     return replace(summary, notes=(*notes, *summary.notes))
 
@@ -348,10 +355,14 @@ def _notes(
             f"{recordings:,} recordings of {counted(cases, 'case')}: the intervals count the repeats of a"
             " case as one cluster."
         )
+    weighted = {one.metric_name for one in metrics if one.weighted}
     for metric, mixed in versions:  # as after a return to an earlier version
+        what, rate = (
+            ("rate", "") if metric not in weighted else ("count", "; its rate is the newest's")
+        )
         yield (
-            f"the rate of {metric} mixes {len(mixed)} versions of the metric"
-            f" ({', '.join(f'{one:,}' for one in mixed)} cases); `evaltap estimate` tells them apart."
+            f"the {what} of {metric} mixes {len(mixed)} versions of the metric"
+            f" ({', '.join(f'{one:,}' for one in mixed)} cases){rate}; `evaltap estimate` tells them apart."
         )
     for one in metrics:
         others = one.passed + one.failed

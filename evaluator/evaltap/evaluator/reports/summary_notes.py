@@ -9,7 +9,10 @@ from evaltap.schemas.text import counted
 
 def summary_notes(summary: Summary) -> list[str]:
     """Return a gate's verdict, and notes on the rates of sampled traffic."""
-    notes = [one[0].upper() + one[1:] for one in summary.notes]
+    names = {row.metric_name for row in summary.metrics}
+    notes = [
+        one if one.partition(":")[0] in names else one[0].upper() + one[1:] for one in summary.notes
+    ]
     if summary.gate is not None:
         notes.insert(0, f"{_gate_line(summary.gate)}.")
     both = [line for row in summary.metrics for line in _both_units(row)]

@@ -116,6 +116,18 @@ def _notes(
             yield f"{pair.name}: compared across versions, {ones[:8]} and {others[:8]}"
         elif ones != others:
             yield f"{pair.name}: one side does not record which version of the metric it used"
+        for side, own in ((base, pair.base), (head, pair.head)):
+            left = {
+                digest: one for (name, digest), one in side.metrics.items() if name == pair.name
+            }
+            scored = {
+                key for digest, one in left.items() if digest != own.digest for key in one.cases
+            }
+            if scored:
+                yield (
+                    f"{side.name}: scores of {counted(len(scored), 'case')} under other versions of"
+                    f" {pair.name} are not compared"
+                )
     for side in (base, head):
         if alike_answers := _repeated(side, cases.both):
             yield (
