@@ -307,6 +307,7 @@ def test_an_update_keeps_edits_and_gone_cases_unless_they_are_pruned(
     assert [case["evalId"] for case in pruned] == sorted([edited["evalId"], "own"])
     mine = next(case for case in pruned if case["evalId"] == edited["evalId"])
     assert mine["conversation"][0]["finalResponse"]["content"] == "by hand"
+    assert len(curate(database, out, "--as", "expected", "--prune", code=3)) == 2
 
 
 def test_a_dry_run_and_a_diff_write_nothing(

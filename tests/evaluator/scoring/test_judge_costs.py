@@ -105,6 +105,15 @@ def test_a_retry_goes_through_limits_and_budget_again() -> None:
     assert len(server.requests) == 2
 
 
+def test_scorers_of_one_session_share_its_judges_and_their_limits() -> None:
+    with JudgeSession(SessionSettings("off")) as session:
+        first, second = (session.services([EvalMetric.model_validate(RUBRIC)]) for _ in range(2))
+        assert first is not None
+        assert second is not None
+
+        assert first.judge is second.judge
+
+
 def test_a_session_that_begins_again_continues_with_its_budget(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -47,7 +47,8 @@ def run(options: CurateOptions) -> int:
     if options.into is not None:
         updated = add_to(existing.cases, made.cases)
     else:
-        updated = update(existing.cases, made.cases, prune=options.prune, landed=landed)
+        prune = options.prune and bool(made.cases)  # selecting nothing empties no set
+        updated = update(existing.cases, made.cases, prune=prune, landed=landed)
     report: dict[str, Any] = {
         "recipe": recipe.name,
         "set": str(target_of(options)),

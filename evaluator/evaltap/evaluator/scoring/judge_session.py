@@ -86,10 +86,14 @@ class JudgeSession:
         environ = divided_limits(environ, self._workers)
         if self._shared is None and self._budget is None and self.settings.budget is not None:
             self._budget = Budget(self.settings.budget)
-        self._cache = cache_from(self.settings.cache, environ)
-        self._judges = EnvironmentJudges(
-            environ, cache=self._cache, budget=self._shared or self._budget, announce=self._announce
-        )
+        if self._judges is None:  # otherwise, limits would start anew
+            self._cache = cache_from(self.settings.cache, environ)
+            self._judges = EnvironmentJudges(
+                environ,
+                cache=self._cache,
+                budget=self._shared or self._budget,
+                announce=self._announce,
+            )
         self._check(models, self._judges)
         return Services(judge=self._judges, embeddings=self._embedders)
 
