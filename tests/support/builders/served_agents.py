@@ -1,12 +1,14 @@
 """A served agent, and clients of it."""
 
+import asyncio
+import threading
 from typing import Any
 
 from evaltap.evaluator.page.security.site import Site
 from evaltap.experiments.server.adk import adk_routes
 from evaltap.experiments.server.app import ServerStores, create_app
 from evaltap.experiments.server.entrance import Entrance
-from evaltap.experiments.service import AgentEvaluator
+from evaltap.experiments.service import AgentCall, AgentEvaluator
 from evaltap.experiments.stores import Stores, memory_stores
 from evaltap.schemas.files.validation import parse
 from evaltap.schemas.formats.case import EvalSet
@@ -69,3 +71,22 @@ def conversation(*said: str) -> dict[str, Any]:
     turns = [{"userContent": {"role": "user", "content": one}} for one in said]
     session = {"appName": "app", "userId": "u"}
     return {"evalId": said[0], "sessionInput": session, "conversation": turns}
+
+
+class Slow:
+    """An agent that answers the first turns, and then waits until it is cancelled."""
+
+    def __init__(self, first: int) -> None:
+        self.answered, self.first = 0, first
+        self.waiting, self.cancelled = threading.Event(), threading.Event()
+
+    async def __call__(self, call: AgentCall) -> str:
+        self.answered += 1
+        if self.answered > self.first:
+            self.waiting.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError as error:
+                self.cancelled.set()
+                raise RuntimeError("turned into another error, as some frameworks do") from error
+        return "It is shipped."
