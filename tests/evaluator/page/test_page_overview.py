@@ -209,6 +209,22 @@ def test_a_corrected_metric_leaves_no_reasons_of_the_verdicts_before(tmp_path: P
         assert _reasons_of(store) == {"kind": 2}
 
 
+@pytest.mark.slow
+def test_the_rate_is_of_the_version_of_a_metric_that_was_scored_last(tmp_path: Path) -> None:
+    path = landed(tmp_path, [Turn("Where is it?"), Turn("And B-7?", answer="No.")])
+    changed = tmp_path / "changed.json"
+    for threshold in (0.9, 0.8, 0.7):
+        changed.write_text(json.dumps([POLITE | {"threshold": threshold}]))
+        main(["score", str(path), "--metrics", str(changed), "--json"])
+        with Store(path) as store:
+            Summaries(store).refresh()
+            last = store.column("SELECT arg_max(metric_digest, scored_at) FROM scores")
+            with Readers(store).reading() as reader:
+                found = [one.rate.digest for one in overview.read(reader, ASKED).metrics]
+
+        assert found == last
+
+
 def _reasons_of(store: Store) -> dict[str, int]:
     """Return the number of failures by metric that the overview shows."""
     Summaries(store).refresh()

@@ -193,7 +193,11 @@ def score_buckets(
     rows = reader.rows(
         f"""SELECT {bucket}, metric_name, metric_digest, status, sum(n)::BIGINT, sum(w), sum(w2),
                    sum(score_sum), sum(scored_w)
-            FROM {_drawn("scores", span)} GROUP BY ALL ORDER BY max(summed_at)""",
+            FROM {_drawn("scores", span)} LEFT JOIN (
+              SELECT metric_name, metric_digest, max(started_at) AS last_run
+              FROM run_metrics JOIN runs USING (run_id) GROUP BY ALL
+            ) USING (metric_name, metric_digest)
+            GROUP BY ALL ORDER BY max(summed_at), max(last_run)""",
         span.parameters(app) | {"width": span.width},
     )
     return [ScoreBucket(*row) for row in rows]
