@@ -92,6 +92,17 @@ def test_one_page_of_several_is_said(tmp_path: Path, caplog: pytest.LogCaptureFi
     assert "is page 1 of 3; read all of them" in caplog.text
 
 
+def test_items_that_langfuse_has_archived_are_left_out_and_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "items.jsonl"
+    items = [{"datasetName": "d", "input": "x", "status": one} for one in ("ACTIVE", "ARCHIVED")]
+    path.write_text("\n".join(map(json.dumps, items)))
+
+    assert [row["status"] for row in rows(path)] == ["ACTIVE"]
+    assert "left out 1 item that Langfuse has archived" in caplog.text
+
+
 def test_an_array_may_be_the_only_value_of_an_object(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text('{"data": [{"input": "x"}]}')

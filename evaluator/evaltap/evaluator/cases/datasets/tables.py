@@ -23,6 +23,7 @@ from evaltap.schemas.files.devices import regular_files
 from evaltap.schemas.files.documents import warn_once
 from evaltap.schemas.files.missing import no_such_file
 from evaltap.schemas.files.validation import describe
+from evaltap.schemas.text import counted
 
 Row = tuple[str, dict[str, Json]]
 """The position of a row in its file (`line 3`, `row 3 of train`), and its columns."""
@@ -52,7 +53,14 @@ def read_rows(path: Path, *, split: str = "") -> Iterator[Row]:
     refuse_binary(path)
     if read is None:
         raise InputError(f"{path}: unknown format; expected {FORMS}")
-    yield from read(path)
+    archived = 0
+    for place, row in read(path):
+        if "datasetName" in row and row.get("status") == "ARCHIVED":
+            archived += 1  # Langfuse runs no such item
+        else:
+            yield place, row
+    if archived:
+        warn_once(f"{path}: left out {counted(archived, 'item')} that Langfuse has archived")
 
 
 def _json_lines(path: Path) -> Iterator[Row]:
