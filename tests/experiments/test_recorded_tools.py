@@ -167,7 +167,7 @@ def test_the_runs_of_a_version_are_exported_and_compared_with_others(evaltap: Ev
     assert "2 cases, 2 and 2 trials" in out
     assert "note: x.duckdb@version=2: 1 of 2 runs are invalid" in lacks
     assert refused == 2
-    assert "x.duckdb@app=shop: is traffic" in why
+    assert "x.duckdb@app=shop: no runs of `evaltap run`" in why
 
 
 def test_an_agent_that_swallows_the_miss_is_invalid_all_the_same(evaltap: Evaltap) -> None:
