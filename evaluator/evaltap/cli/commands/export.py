@@ -9,7 +9,7 @@ from evaltap.cli.stores import choice_of, open_chosen
 from evaltap.evaluator.cases.datasets.exports.forms import files_of
 from evaltap.evaluator.cases.datasets.exports.losses import losses
 from evaltap.evaluator.cases.datasets.exports.rows import pairs_of
-from evaltap.evaluator.cases.datasets.exports.tools import FORMS, WITH_ACTUAL, is_text_to_promptfoo
+from evaltap.evaluator.cases.datasets.exports.tools import FORMS, WITH_ACTUAL, texts_to_promptfoo
 from evaltap.evaluator.cases.evalsets.files import read_set
 from evaltap.evaluator.cases.turn import run_failure
 from evaltap.evaluator.curation.expectations import expecting_itself
@@ -117,11 +117,11 @@ def _with_turns(cases: Sequence[CaseData]) -> Sequence[CaseData]:
 
 
 def _as_they_are(cases: Sequence[CaseData]) -> Sequence[CaseData]:
-    kept = [case for case in cases if is_text_to_promptfoo(case)]
-    if left_out := len(cases) - len(kept):
+    kept, others = texts_to_promptfoo(cases)
+    if others:
         say(
             "set export",
-            f"left out {counted(left_out, 'case')} with a text that promptfoo would not take as it is: it"
+            f"left out {counted(len(others), 'case')} with a text that promptfoo would not take as it is: it"
             " renders {{, {% and {#, and loads or runs what file: and package: name",
         )
     return kept

@@ -15,7 +15,7 @@ from evaltap.evaluator.analysis.filters.listing import ListedCase, list_page, li
 from evaltap.evaluator.analysis.filters.restricted import restricted
 from evaltap.evaluator.analysis.filters.terms import KEYS
 from evaltap.evaluator.cases.datasets.exports.forms import ENDINGS, files_of
-from evaltap.evaluator.cases.datasets.exports.tools import is_text_to_promptfoo
+from evaltap.evaluator.cases.datasets.exports.tools import texts_to_promptfoo
 from evaltap.evaluator.cases.evalsets.files import read_set, set_bytes, write_set
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.curation.curate import Means, curate
@@ -245,10 +245,11 @@ def exported_cases(
 ) -> ExportedCases:
     """Return the cases created from the picked ones."""
     made = _picked_cases(reader, keys, content, redact, form)
-    kept = [case for case in made.cases if form != "promptfoo" or is_text_to_promptfoo(case)]
+    if form != "promptfoo":
+        return made
+    kept, others = texts_to_promptfoo(made.cases)
     reason = "has a text that promptfoo would render, load or run"
-    names = [case["evalId"] for case in made.cases if case not in kept]
-    refused = [{"turn": name, "reason": reason} for name in names]
+    refused = [{"turn": case["evalId"], "reason": reason} for case in others]
     return ExportedCases(kept, (*made.left_out, *refused))
 
 

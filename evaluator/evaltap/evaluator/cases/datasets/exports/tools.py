@@ -273,20 +273,26 @@ Licence: not stated; add one before you publish.
 _NOT_TEXT: Final = re.compile(r"^(?:file|package):|\{[{%#]")
 
 
-def is_text_to_promptfoo(case: CaseData) -> bool:
-    """Whether promptfoo takes the texts of a case as they are, which anybody may have written.
+def texts_to_promptfoo(cases: Sequence[CaseData]) -> tuple[list[CaseData], list[CaseData]]:
+    """Return the cases whose texts, which anybody may have written, promptfoo takes as they are; and the
+    others.
 
-    It renders others as templates, with the environment's keys, and loads or runs the files that they name.
+    It renders those as templates, with the environment's keys, and loads or runs the files that they name.
     No escape suits both its JSON prompts and its other prompts.
     """
-    tests = map(_promptfoo_test, rows_of([case], ""))
-    return not any(_NOT_TEXT.search(text) for test in tests for text in test["vars"].values())
+    kept: list[CaseData] = []
+    others: list[CaseData] = []
+    for case in cases:
+        tests = map(_promptfoo_test, rows_of([case], ""))
+        texts = (text for test in tests for text in test["vars"].values())
+        (others if any(map(_NOT_TEXT.search, texts)) else kept).append(case)
+    return kept, others
 
 
 def promptfoo(cases: Sequence[CaseData], name: str, *, with_actual: bool) -> Files:
     """Return tests for promptfoo (`tests: file://…`): variables, and assertions on the answer."""
-    rows = rows_of([*filter(is_text_to_promptfoo, cases)], name)
-    return {"": _array([_promptfoo_test(row) for row in rows])}
+    kept, _ = texts_to_promptfoo(cases)
+    return {"": _array([_promptfoo_test(row) for row in rows_of(kept, name)])}
 
 
 def _promptfoo_test(row: Row) -> dict[str, Json]:
