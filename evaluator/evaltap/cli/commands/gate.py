@@ -4,9 +4,10 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Final
 
+from evaltap.cli.declared import options_of
 from evaltap.cli.messages import print_json, say
+from evaltap.cli.options.run import PartnerOptions, ToolCallOptions
 from evaltap.cli.options.score import GateOptions
 from evaltap.cli.progress import progress
 from evaltap.cli.redaction import report_redactor
@@ -148,16 +149,13 @@ def _read(
 
         found = answered(options, judges)
         return found.cases, found.invalid, found.varying
-    given = [*asdict(options.tools).values(), *asdict(options.partners).values()]
-    if options.runs > 1 or any(one not in _NOT_GIVEN for one in given):
+    unasked = options_of(ToolCallOptions, {}), options_of(PartnerOptions, {})
+    if options.runs > 1 or (options.tools, options.partners) != unasked:
         raise InputError(
             "--runs, and the options of tool calls, simulated users and expected agents, say how an agent"
             " runs; add --agent"
         )
     return list(_cases(options.cases)), (), ()
-
-
-_NOT_GIVEN: Final = ("", (), None, False, "args", "auto")
 
 
 def _cases(paths: Sequence[Path]) -> Iterator[CaseData]:
