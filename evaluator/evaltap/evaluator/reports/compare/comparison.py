@@ -117,11 +117,11 @@ def _notes(
         elif ones != others:
             yield f"{pair.name}: one side does not record which version of the metric it used"
         for side, own in ((base, pair.base), (head, pair.head)):
-            left = {
-                digest: one for (name, digest), one in side.metrics.items() if name == pair.name
-            }
             scored = {
-                key for digest, one in left.items() if digest != own.digest for key in one.cases
+                key
+                for (name, digest), one in side.metrics.items()
+                if name == pair.name and digest != own.digest
+                for key in one.cases
             }
             if scored:
                 yield (
