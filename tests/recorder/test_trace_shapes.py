@@ -218,3 +218,27 @@ def test_a_span_of_the_same_call_that_follows_it_at_once_is_a_retry() -> None:
     turn = trace.turn()
 
     assert [one["arguments"] for one in turn["tools"]] == [{"id": "A"}, {"id": "B"}]
+
+
+def test_a_retried_call_ends_as_its_last_attempt_did() -> None:
+    trace = TraceBuilder()
+    root = trace.span("invoke_agent a", None, AGENT)
+    attempt = called("look", "call_0", id="A")
+    trace.span("execute_tool look", root, attempt | {"error.type": "Timeout"})
+    trace.span("execute_tool look", root, attempt | {"gen_ai.tool.call.result": "found"})
+
+    (call,) = trace.turn()["tools"]
+
+    assert ("error" in call, call["result"]) == (False, "found")
+
+
+def test_a_retried_call_whose_last_attempt_failed_has_failed() -> None:
+    trace = TraceBuilder()
+    root = trace.span("invoke_agent a", None, AGENT)
+    for kind in ("Timeout", "Refused"):
+        failed = called("look", "call_0", id="A") | {"error.type": kind}
+        trace.span("execute_tool look", root, failed)
+
+    (call,) = trace.turn()["tools"]
+
+    assert call["error"]["type"] == "Refused"

@@ -33,6 +33,8 @@ class _Slot:
     requested: Evidence | None = None
     batch: Node | None = None
     tool: Node | None = None
+    again: Node | None = None
+    """The last retry, whose outcome is the call's."""
     answer: Answer | None = None
     key: str = ""
 
@@ -364,7 +366,11 @@ def _attach(slot: _Slot, node: Node) -> None:
         slot.tool = node
         slot.name = slot.name or node.reading.tool_name
         return
-    # The same call again: the first one counts, with the last result.
+    if 0 < (slot.again or slot.tool).span.end_ns <= node.span.start_ns:
+        if node.failure is not None or node.reading.result is not None:
+            slot.again = node
+        return
+    # A second instrumentation of the same call: the first one counts, with the last result.
     first, last = slot.tool.reading, node.reading
     if last.result is not None:
         first.result = last.result
@@ -460,7 +466,7 @@ def _is_envelope(spanned: Evidence, requested: Evidence) -> bool:
 
 
 def _returned(run_id: str, slot: _Slot) -> ToolReturned:
-    node, answer = slot.tool, slot.answer
+    node, answer = slot.again or slot.tool, slot.answer
     result = _result(slot)
     failure = node.failure if node is not None else None
     if failure is None and answer is not None and answer.failed:
@@ -468,9 +474,9 @@ def _returned(run_id: str, slot: _Slot) -> ToolReturned:
     flaw = "missing" if result is None else result.flaw if result.value is None else None
     duration = None
     end_ns = slot.time_ns
-    if node is not None and node.span.end_ns:
+    if slot.tool is not None and node is not None and node.span.end_ns:
         end_ns = node.span.end_ns
-        duration = max(0, node.span.end_ns - node.span.start_ns) / 1e6
+        duration = max(0, end_ns - slot.tool.span.start_ns) / 1e6
     return ToolReturned(
         run_id,
         end_ns,
@@ -484,7 +490,8 @@ def _returned(run_id: str, slot: _Slot) -> ToolReturned:
 
 def _result(slot: _Slot) -> Evidence | None:
     """Return the result that the span shows, or that the model received where this says more."""
-    result = slot.tool.reading.result if slot.tool is not None else None
+    node = slot.again or slot.tool
+    result = node.reading.result if node is not None else None
     received = slot.answer.result if slot.answer is not None else None
     if result is None or (result.value is None and result.flaw) or _is_typed(received, result):
         return received or result
