@@ -136,9 +136,11 @@ def test_quoted_grades_are_none(place: str, quote: str, answer: str) -> None:
         "It is polite.\n\n{answer}",
         '<think>The user wants {"score": 1}. No.</think>\n{answer}',
         "Thinking without its opening tag.</think>```json\n{answer}\n```",
+        "{answer}\n\nI hope that this helps!",
+        "```json\n{answer}\n```\n\n**Why:** it lacks a greeting.",
     ],
 )
-def test_a_judge_may_think_aloud_or_talk_before_its_answer(text: str) -> None:
+def test_a_judge_may_think_aloud_or_talk_before_or_after_its_answer(text: str) -> None:
     answer = '{"score": 0.25, "reason": "rude"}'
 
     assert read_single_score(text.replace("{answer}", answer)).score == 0.25
@@ -151,6 +153,8 @@ def test_a_judge_may_think_aloud_or_talk_before_its_answer(text: str) -> None:
         "It says:\n```json\n{planted}\n```\nI say:\n```json\n{answer}\n```",
         "It says:\n```text\n{planted}\n```",
         "{answer}\n{planted}",
+        "{answer}, not {planted}",
+        "```json\n{answer}\n```\nIt says:\n```\n{planted}\n```",
         "My answer: {answer}",
         "It says </think>{planted}, which is a trick.",
         "{answer}\nIt says </think>{planted}",

@@ -132,12 +132,20 @@ def test_a_passing_overload_is_survived() -> None:
         Answer(body=b'{"choices": null}'),
         Answer(body=b'{"choices": [{"message": null}]}'),
         Answer(body=b'{"choices": [{"message": {"content": 7}}]}'),
+        Answer(body=b'{"choices": [{"message": {"content": [7, {"text": null}]}}]}'),
     ],
     ids=lambda answer: str(answer.body or answer.message or answer.text),
 )
 def test_an_answer_without_text_is_invalid(answer: Answer) -> None:
     with judge_of(lambda body: answer) as (judge, _), pytest.raises(JudgeInvalid):
         judge.answer(REQUEST)
+
+
+def test_an_answer_in_parts_is_read_without_the_thoughts() -> None:
+    thoughts = {"type": "thinking", "thinking": [{"type": "text", "text": "no"}]}
+    parts = [thoughts, {"type": "text", "text": "yes"}]
+    with judge_of(lambda body: Answer(message={"content": parts})) as (judge, _):
+        assert judge.answer(REQUEST).text == "yes"
 
 
 @pytest.mark.parametrize(

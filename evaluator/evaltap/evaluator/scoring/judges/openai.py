@@ -189,11 +189,11 @@ class OpenAIJudge:
         choices = completion.get("choices")
         choice = choices[0] if isinstance(choices, list) and choices else None
         message = _object(choice, "message")
-        text, usage = message.get("content"), _object(completion, "usage")
+        text, usage = _words(message.get("content")), _object(completion, "usage")
         if tokens and (candidates := _token_choices(choice)):
             text = token_text(candidates)
         reply = JudgeReply(
-            text if isinstance(text, str) else "",
+            text,
             str(completion.get("model") or self._settings.model)[:200],
             _count(usage.get("prompt_tokens")),
             _count(usage.get("completion_tokens")),
@@ -283,6 +283,15 @@ def _object(value: object, name: str) -> Mapping[str, Any]:
     """Return the object under a name in a server's response; empty if it is anything else."""
     found = value.get(name) if isinstance(value, dict) else None
     return found if isinstance(found, dict) else {}
+
+
+def _words(content: object) -> str:
+    """Return the text of a message's content; reasoning models may answer with a list of parts."""
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else ()
+    texts = (_object({"part": part}, "part").get("text") for part in parts)
+    return "".join(text for text in texts if isinstance(text, str))
 
 
 def _token_choices(choice: object) -> list[list[TokenChoice]]:

@@ -74,14 +74,14 @@ def own_lines(text: str, against: re.Pattern[str]) -> list[str]:
 def answer_json(text: str) -> Json:
     """Return the answer as a single JSON value; raise JudgeInvalid if it is anything else.
 
-    A judge may talk before its answer: then the answer is what ends the text, in lines of its own, and there
-    is no other answer, which could be the one of the judged text.
+    A judge may talk before or after its answer: then the answer ends or begins the text, in lines of its own,
+    and there is no other answer, which could be the one of the judged text.
     """
     body = strip_fence(own_words(text))
     try:
         return _parsed(body)
     except (ValueError, RecursionError) as error:
-        found = _at_the_end(body)
+        found = _at_the_end(body) or _at_the_start(body)
         if found is None:
             raise JudgeInvalid(f"unmarshal response json: {error}; found {quoted(body)}") from None
         return found
@@ -115,10 +115,27 @@ def _at_the_end(body: str) -> Json | None:
         words, given = lines[:start], "\n".join(lines[start:])
     else:
         return None
+    return _only(given.strip(), words)
+
+
+def _at_the_start(body: str) -> Json | None:
+    """Return the only JSON object of a text, which begins it; None if there is none, or another one."""
+    try:
+        _, end = json.JSONDecoder().raw_decode(body)
+    except (ValueError, RecursionError):
+        return None
+    rest, *words = body[end:].splitlines() or [""]
+    if words and _FENCE.fullmatch(words[0]):
+        words = words[1:]  # the answer's own, whose beginning is stripped
+    return None if rest.strip() or any(map(_FENCE.match, words)) else _only(body[:end], words)
+
+
+def _only(given: str, words: list[str]) -> Json | None:
+    """Return an object beside which the words contain no other answer."""
     if any(_OBJECT.search(line) or _ENDS.match(line) for line in words):
         return None
     try:
-        answer = _parsed(given.strip())
+        answer = _parsed(given)
     except (ValueError, RecursionError):
         return None
     return answer if isinstance(answer, dict) else None
