@@ -256,6 +256,25 @@ class TestLocalLogAlone:
 
         assert read == {moved: 2, new: 7}
 
+    def test_a_log_that_replaces_the_one_being_read_is_read_too(self, tmp_path: Path) -> None:
+        path = write_log(tmp_path / "log.db", RECORDS)
+        source = LocalLogSource(path)
+        first = source.poll(5, 0)
+        moved = path.rename(tmp_path / "moved.db")
+        path.touch()
+
+        rest = [source.poll(100, 0), source.poll(100, 0)]
+        path.unlink()
+        write_log(path, RECORDS)
+        anew = source.poll(100, 0)
+        path.unlink()
+        moved.rename(path)
+
+        assert [len(one.records) for one in (first, *rest, anew)] == [5, 2, 0, 7]
+        assert first.next_offsets.keys() != anew.next_offsets.keys()
+        assert source.poll(100, 0).records == (), "it was read before"
+        source.close()
+
     def test_a_log_that_was_put_back_from_a_copy_is_read_from_its_start(
         self, tmp_path: Path
     ) -> None:

@@ -16,7 +16,7 @@ from evaltap.evaluator.ingest.sources.base import (
 )
 from evaltap.evaluator.ingest.sources.positions import LogPosition
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.log.local import LocalLog, open_log
+from evaltap.schemas.log.local import LocalLog, file_identity, open_log
 from evaltap.schemas.log.opening import LogMissingError
 from evaltap.schemas.log.retention import trimmed_until
 
@@ -28,7 +28,8 @@ class LocalLogSource:
     """Reads the local log at `path`, starting at the oldest record unless `seek` sets another offset.
 
     The partition is named after the log's id, not its path: reading a moved log continues, and a new log at
-    an old path is read from its start.  With `must_exist=False` the file may be created later.
+    an old path is read from its start, also when it replaces a log that is being read, which is read to its
+    end first.  With `must_exist=False` the file may be created later.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, must_exist: bool = True) -> None:
@@ -37,6 +38,8 @@ class LocalLogSource:
         self._wanted: dict[Partition, int] = {}
         self._next: int | None = None
         self._log: LocalLog | None = None
+        self._file: tuple[int, int] | None = None
+        """What tells the open file from one that replaces it."""
         self._reading = False
         self._must_exist = must_exist
         if must_exist:
@@ -59,6 +62,8 @@ class LocalLogSource:
             batch = self._read(max_records)
             if batch.records:
                 return batch
+            if self._leaves_replaced():
+                continue
             remaining = deadline - time.monotonic()
             if remaining <= 0:
                 return batch
@@ -118,8 +123,25 @@ class LocalLogSource:
 
     def _open(self) -> LocalLog:
         if self._log is None:
+            self._file = file_identity(self.path)
             self._log = open_log(self.path, mode="read")
         return self._log
+
+    def _leaves_replaced(self) -> bool:
+        """Go from a log that was read to its end to one that has taken its place; return whether one has."""
+        left, there = self._log, file_identity(self.path)
+        if left is None or there in (None, self._file):
+            return False
+        try:
+            self._log = open_log(self.path, mode="read")
+        except LogMissingError:  # it is being created
+            return False
+        self._file = there
+        if self._next is not None:
+            self._wanted[partition_of(left)] = self._next
+        self._next, self._reading = None, False
+        left.close()
+        return True
 
     def _unreadable(self, error: sqlite3.Error) -> InputError:
         return InputError(
