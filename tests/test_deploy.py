@@ -308,6 +308,26 @@ def test_kustomize_puts_the_manifests_together() -> None:
     assert "image: evaltap:0.1.0" in built.stdout
 
 
+def test_kustomize_adds_the_ray_cluster_to_the_manifests(tmp_path: Path) -> None:
+    if shutil.which("kubectl") is None:
+        pytest.skip("kubectl is not here")
+    deploy = shutil.copytree(DEPLOY, tmp_path / "deploy")
+    with (deploy / "kustomization.yaml").open("a") as file:
+        file.write("components: [ray]\n")
+
+    command = ["kubectl", "kustomize", str(deploy)]
+    built = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+
+    objects = {
+        (one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(built.stdout)
+    }
+    evaluator = objects["StatefulSet", "evaluator"]["spec"]["template"]["spec"]["containers"][0]
+    assert "--engine=ray" in evaluator["args"]
+    assert {one["metadata"].get("namespace", "evaltap") for one in objects.values()} == {"evaltap"}
+    assert ("RayCluster", "evaltap") in objects
+    assert "image: evaltap\n" not in built.stdout, "all have the tag"
+
+
 def workload(one: dict[str, Any]) -> dict[str, Any]:
     """Return an object without what its tool adds: a namespace, generated names, a checksum."""
     text = re.sub(r"\b(evaltap(?:-metrics)?)-[a-z0-9]{10}\b", r"\1", json.dumps(one))
