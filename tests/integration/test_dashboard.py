@@ -139,7 +139,8 @@ def test_a_real_prometheus_answers_every_query(prometheus: str) -> None:
         # What counts increases, and absence, may well hold nothing here.
         if not re.search(r"increase|rate\(|absent|> 3600", query):
             assert found, query
-    assert asked(prometheus, 'ALERTS{alertname="EvaltapWatchFiring"}')
+    for alert in ("EvaltapWatchFiring", "EvaltapDeadLetters", "EvaltapTurnsDropped"):
+        assert asked(prometheus, f'ALERTS{{alertname="{alert}"}}'), f"{alert}: it has just appeared"
 
 
 @pytest.mark.slow

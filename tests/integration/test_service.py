@@ -14,7 +14,13 @@ from pathlib import Path
 import pytest
 
 from evaltap.evaluator.pipeline.live import status as status_module
-from evaltap.evaluator.pipeline.live.exposition import MOST_VALUES, Family, exposition, open_metrics
+from evaltap.evaluator.pipeline.live.exposition import (
+    MOST_VALUES,
+    Family,
+    SinceStart,
+    exposition,
+    open_metrics,
+)
 from evaltap.evaluator.pipeline.live.figures import figures
 from evaltap.evaluator.pipeline.live.running import Running, Systemd, serving
 from evaltap.evaluator.pipeline.live.status import STUCK_SECONDS, LiveStatus
@@ -220,6 +226,36 @@ def test_label_values_are_bounded_and_what_is_capped_is_counted() -> None:
     assert sum(float(one.rpartition(" ")[2]) for one in samples) == sum(range(200))
     assert 'evaltap_turns_landed_total{app="other"} 11325' in lines
     assert 'evaltap_label_values_capped_total{label="app"} 151' in lines
+
+
+def test_counters_begin_with_the_process_and_rows_that_go_are_no_traffic() -> None:
+    def shown(landed: int, waiting: int = 0) -> dict[str, float]:
+        counter = Family("evaltap_turns_landed_total", "counter", "Turns.", ("app",))
+        gauge = Family("evaltap_cases_unscored", "gauge", "Cases.")
+        counter.add(("shop",), landed)
+        gauge.add((), waiting)
+        return {one.name: next(iter(one.samples.values())) for one in since.of([counter, gauge])}
+
+    since = SinceStart()
+
+    assert shown(1_000, 7) == {"evaltap_turns_landed_total": 0, "evaltap_cases_unscored": 7}
+    assert shown(1_020)["evaltap_turns_landed_total"] == 20
+    assert shown(1_019, 5) == {"evaltap_turns_landed_total": 20, "evaltap_cases_unscored": 5}
+    assert shown(1_025)["evaltap_turns_landed_total"] == 25
+
+
+@pytest.mark.slow
+def test_a_consumer_that_starts_again_counts_from_zero(consumer: Program, folder: Path) -> None:
+    wait_for(lambda: figure(served(consumer), "evaltap_turns_landed_total") == 80, 60)
+    assert consumer.stop() == 0
+    command = ["consume", "--log", "t.log.db", "--db", "t.duckdb", "--serve", "0"]
+    again = Program(command, folder / "again")
+
+    url = served(again)
+    wait_for(lambda: get(f"{url}/readyz")[0] == 200, 60)
+
+    assert 'evaltap_turns_landed_total{app="shop"} 0\n' in get(f"{url}/metrics")[1]
+    assert again.stop() == 0
 
 
 def test_rates_are_shown_of_the_applications_with_most_traffic() -> None:

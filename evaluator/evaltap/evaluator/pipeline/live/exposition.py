@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -44,6 +44,32 @@ class Family:
         """Add a sample, unless it is unknown (None)."""
         if figure is not None:
             self.samples[tuple(value or "" for value in values)] = float(figure)
+
+
+class SinceStart:
+    """What counters of stored rows have grown by since they were seen first, as Prometheus wants them.
+
+    Rows that are pruned or revised make their totals fall.  Prometheus takes that for a restart at zero, and
+    would count all other rows once more.
+    """
+
+    def __init__(self) -> None:
+        self._first: dict[str, dict[tuple[str, ...], float]] = {}
+        self._shown: dict[str, dict[tuple[str, ...], float]] = {}
+
+    def of(self, families: Iterable[Family]) -> list[Family]:
+        """Return the families with counters that begin at zero and never fall, and gauges as they are."""
+        return [
+            one if one.kind == "gauge" else replace(one, samples=self._grown(one))
+            for one in families
+        ]
+
+    def _grown(self, family: Family) -> dict[tuple[str, ...], float]:
+        first = self._first.setdefault(family.name, dict(family.samples))
+        shown = self._shown.setdefault(family.name, {})
+        for values, total in family.samples.items():
+            shown[values] = max(shown.get(values, 0.0), total - first.get(values, 0.0))
+        return dict(shown)
 
 
 def exposition(families: Iterable[Family]) -> str:

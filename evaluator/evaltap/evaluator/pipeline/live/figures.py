@@ -1,4 +1,4 @@
-"""A task of the consumer: compute its metrics from stored rows, so that they survive a restart."""
+"""A task of the consumer: compute its metrics from stored rows; counters count since the process started."""
 
 import logging
 import time
@@ -104,6 +104,7 @@ class Figures(ConsumerTask):
 
     def _compute(self, reader: StoreReader) -> None:
         found = figures(reader, rules=self._rules, evidence=self._evidence())
+        found = self._status.since_start.of(found)
         self._status.metrics = exposition(found)
         self._send(found)
 

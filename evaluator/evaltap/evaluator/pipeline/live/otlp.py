@@ -88,6 +88,7 @@ class OtlpWriter:
         protocol = environ.get(PROTOCOL, "").strip()
         self._logs, self._metrics = _exporters(endpoint, protocol, self._problem)
         self._clock = clock
+        self._began_ns = time.time_ns()
         self._not_before = 0.0
         self._pause = 1.0
 
@@ -102,7 +103,9 @@ class OtlpWriter:
 
     def write_metrics(self, families: Iterable[Family]) -> None:
         """Send the current metrics.  Raises EndpointUnavailableError."""
-        metrics = [found for family in families if (found := _metric(family)) is not None]
+        metrics = [
+            found for family in families if (found := _metric(family, self._began_ns)) is not None
+        ]
         data = MetricsData(
             [ResourceMetrics(_resource(), [ScopeMetrics(_scope(), metrics, "")], "")]
         )
@@ -276,7 +279,7 @@ def _is_id(value: str | None, length: int) -> bool:
     return value is not None and len(value) == length and _HEX.fullmatch(value) is not None
 
 
-def _metric(family: Family) -> Metric | None:
+def _metric(family: Family, began_ns: int) -> Metric | None:
     """Return a family as OpenTelemetry's, its name with dots; histograms stay with Prometheus."""
     if family.kind == "histogram" or not family.samples:
         return None
@@ -284,7 +287,7 @@ def _metric(family: Family) -> Metric | None:
     points = [
         NumberDataPoint(
             {name: value for name, value in zip(family.labels, values, strict=True) if value},
-            0,
+            began_ns if family.kind == "counter" else 0,
             now,
             figure,
         )

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from evaltap.evaluator.pipeline.live.exposition import SinceStart
 from evaltap.schemas.errors import InputError
 
 STUCK_SECONDS: Final = 300.0
@@ -18,6 +19,7 @@ class LiveStatus:
         self._clock = clock
         self._beaten = clock()
         self._ready = False
+        self.since_start = SinceStart()
         self.metrics = ""
         """The metrics published last, in Prometheus's text format."""
 
