@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from mcp import Client
 
-from evaltap.cli.coding_agents import QUESTIONS, Questions
-from evaltap.cli.commands.mcp import MOST_CHARACTERS, quoted, server_of
+from evaltap.cli.coding_agents import MOST_CHARACTERS, QUESTIONS, Questions
+from evaltap.cli.commands.mcp import quoted, server_of
 from evaltap.cli.commands.skill import skill
 from evaltap.cli.main import every_command, main, named
 from evaltap.evaluator.reports.safe_text import visible
@@ -168,6 +168,35 @@ def test_cases_are_listed_page_by_page(questions: Questions) -> None:
             break
 
     assert len(seen) == len(set(seen)) == found["matched"] == len(INJECTIONS) + 3
+
+
+@pytest.mark.slow
+def test_pages_whose_cases_are_too_long_for_a_reply_skip_none(tmp_path: Path) -> None:
+    tools = [make_tool(f"{number}" + "x" * 400) for number in range(20)]
+    cases = [make_case(f"s-{number}", [make_turn(tools=tools)]) for number in range(12)]
+    write_log(tmp_path / "log.db", make_records(cases))
+    db = tmp_path / "cases.duckdb"
+    assert (
+        main(["consume", "--log", f"{tmp_path / 'log.db'}", "--db", f"{db}", "--until-idle"]) == 0
+    )
+    questions = Questions(db, tmp_path / "bugs.evalset.json")
+    seen: list[str] = []
+    after = ""
+    while True:
+        ((text, _),) = replies(questions, ("find_cases", {"limit": 10, "after": after}))
+        found = json.loads(REPLY.fullmatch(text)["data"])  # type: ignore[index]  # fails if None
+        seen += [one["eval_id"] for one in found["cases"]]
+        after = found["next"]
+        if not after:
+            break
+
+    assert sorted(seen) == sorted(f"s-{number}" for number in range(12))
+
+
+def test_a_reply_of_hidden_characters_is_not_longer_than_others() -> None:
+    text = quoted("x", ["\u202e" * 3_900] * 10)
+
+    assert len(text) < MOST_CHARACTERS + 1_000
 
 
 @pytest.mark.parametrize("after", ["garbage!!", "W10="])

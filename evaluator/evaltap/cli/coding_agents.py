@@ -1,10 +1,12 @@
 """What a coding agent can ask a store, each question as a function that returns plain data."""
 
 import difflib
+import json
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
+from math import isfinite
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +17,7 @@ from evaltap.evaluator.analysis.filters.listing import full_name, list_page
 from evaltap.evaluator.analysis.summaries.summaries import catch_up
 from evaltap.evaluator.cases.evalsets.files import SetFile, read_set, write_set
 from evaltap.evaluator.cases.identity import CaseKey
+from evaltap.evaluator.cases.text import cut
 from evaltap.evaluator.curation.drafting import Expectation, draft
 from evaltap.evaluator.curation.updating import metrics_path, write_metrics
 from evaltap.evaluator.pipeline.maintenance.why import why
@@ -22,6 +25,7 @@ from evaltap.evaluator.reports.case import find_case, read_case
 from evaltap.evaluator.reports.compare.model import Rules, comparison_data
 from evaltap.evaluator.reports.compare.reading import compare_sides
 from evaltap.evaluator.reports.findings import findings_of
+from evaltap.evaluator.reports.safe_text import visible
 from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.scoring.settings import check_code
 from evaltap.evaluator.store.queries import StoreReader
@@ -34,6 +38,12 @@ from evaltap.schemas.files.validation import describe
 from evaltap.schemas.formats.metric import EvalMetric
 
 Data = dict[str, Any]  # Any: JSON
+MOST_CHARACTERS: Final = 40_000
+"""Of a reply."""
+LONGEST_TEXT: Final = 4_000
+"""Characters of one text in a reply, by default."""
+MOST_ITEMS: Final = 200
+"""Of one list in a reply."""
 MOST_CASES: Final = 50
 MOST_TURNS: Final = 20
 MOST_ROWS: Final = 200
@@ -54,16 +64,22 @@ class Questions:
     def find_cases(self, filter: str = "", limit: int = 20, after: str = "") -> Data:
         """List the cases that match a filter, e.g. `status:failed tool:refund since:7d sort:worst`.
 
-        An empty filter lists the newest. Pass the `next` of a reply as `after` for the next page.
+        An empty filter lists the newest. Pass the `next` of a reply as `after` for the next page; long cases
+        make pages shorter than `limit`.
         """
         choice = Choice(parse_filter(filter))
+        most = _within(limit, MOST_CASES, "limit")
         with open_to_read(self.db) as store:
             catch_up(store)
-            found = list_page(
-                store, choice, _within(limit, MOST_CASES, "limit"), after=after, strict=True
-            )
-        cases = [one.data() for one in found.cases]
-        return {"matched": found.matched, "cases": cases, "next": found.next}
+            while True:
+                found = list_page(store, choice, most, after=after, strict=True)
+                cases = [one.data() for one in found.cases]
+                data = {"matched": found.matched, "cases": cases, "next": found.next}
+                size = len(reply_text(data))
+                if size <= MOST_CHARACTERS or most == 1:
+                    return data
+                # `next` goes on after the last case that is shown, so none may be cut off.
+                most = max(1, min(most, len(cases)) * MOST_CHARACTERS // (size + size // 10))
 
     def get_case(self, case: str, first_turn: int = 1, turns: int = 5, app: str = "") -> Data:
         """Return some turns of a case, with tool calls, expected turns, scores and feedback.
@@ -173,6 +189,28 @@ class Questions:
 
 QUESTIONS: Final = ("find_cases", "get_case", "explain", "why", "compare", "sql", "draft_case")
 """The methods of `Questions` that are tools."""
+
+
+def reply_text(data: object, longest: int = LONGEST_TEXT, most: int = MOST_ITEMS) -> str:
+    """Return data as JSON; what is longer is cut, and says by how much; hidden characters are shown."""
+    plain = _shortened(data, longest, most)
+    return visible(json.dumps(plain, ensure_ascii=False, default=str, indent=1))
+
+
+def _shortened(data: object, characters: int, items: int) -> object:
+    if isinstance(data, str):
+        return cut(data, characters)
+    if isinstance(data, Mapping):
+        kept = list(data.items())
+        short: dict[str, object] = {
+            cut(str(key), characters): _shortened(value, characters, items)
+            for key, value in kept[:items]
+        }
+        return short | ({"…": f"{len(kept) - items:,} more"} if len(kept) > items else {})
+    if isinstance(data, list | tuple):
+        some: list[object] = [_shortened(one, characters, items) for one in data[:items]]
+        return [*some, *([f"… {len(data) - items:,} more"] if len(data) > items else [])]
+    return None if isinstance(data, float) and not isfinite(data) else data  # JSON has neither
 
 
 def _within(number: int, most: int, name: str) -> int:
