@@ -36,7 +36,10 @@ def visible_console(stream: object, width: int | None = None) -> Console:
         raw = _Trimmed(raw)
     # With NO_COLOR, rich drops colours but not bold and dim; here nothing is styled then.
     system: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
-    return _VisibleConsole(file=raw, highlight=False, width=width, color_system=system)
+    # In a notebook, rich would show the text in the cell instead of writing it to the stream.
+    return _VisibleConsole(
+        file=raw, highlight=False, width=width, color_system=system, force_jupyter=False
+    )
 
 
 def plain_table(padding: int, title: str | Text | None = None, *, edge: bool = True) -> Table:
