@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from support.builders.span_builders import TraceBuilder, tools, words
+from support.builders.spans_of_agents import says, user
 
 KIND = "openinference.span.kind"
 CITY = {"city": "Paris"}
@@ -326,6 +327,78 @@ def test_azure_ai_agents_write_the_whole_run_as_events_of_one_span() -> None:
     assert case["evalId"] == "thread-1"
     assert (words(turn, "userContent"), words(turn, "finalResponse")) == ("weather?", "It is 21.")
     assert tools(turn) == [("c1", "get_weather", CITY, "21C")]
+
+
+AZURE_CALL = {"type": "function_call", "id": "c1"}
+AZURE_ASKED = {
+    "role": "assistant",
+    "parts": [
+        {
+            "type": "tool_call",
+            "content": AZURE_CALL | {"function": {"name": "f", "arguments": '{"n": 1}'}},
+        }
+    ],
+}
+AZURE_RESULT = {"type": "function_call_output", "id": "c1", "output": {"t": 21}}
+AZURE_TOLD = {"role": "tool", "parts": [{"type": "tool_call_output", "content": AZURE_RESULT}]}
+
+
+@pytest.mark.parametrize("in_events", [True, False])
+@pytest.mark.parametrize("operation", ["responses", "chat", "invoke_agent"])
+def test_an_agent_at_azure_that_stops_for_a_tool_of_the_program_is_one_turn(
+    operation: str, in_events: bool
+) -> None:
+    trace = TraceBuilder("azure.ai.projects")
+    root = trace.span("turn", None, {})
+    for given, said in ((user("Warm?"), AZURE_ASKED), (AZURE_TOLD, says("It is 21."))):
+        messages = {"gen_ai.input.messages": [given], "gen_ai.output.messages": [said]}
+        whole = {name: json.dumps(value) for name, value in messages.items()}
+        events = [(name, {"gen_ai.event.content": value}) for name, value in whole.items()]
+        stated = {"gen_ai.response.model": "m"} if operation == "responses" else {}
+        trace.span(
+            f"{operation} Desk",
+            root,
+            {"gen_ai.operation.name": operation, "gen_ai.agent.name": "Desk"}
+            | stated
+            | ({} if in_events else whole),
+            events=events if in_events else [],
+        )
+
+    turn = trace.turn()
+
+    assert (words(turn, "userContent"), words(turn, "finalResponse")) == ("Warm?", "It is 21.")
+    assert tools(turn) == [("c1", "f", {"n": 1}, {"t": 21})]
+
+
+def test_a_tool_that_azure_runs_itself_keeps_its_name() -> None:
+    trace = TraceBuilder("azure.ai.projects")
+    call = {"type": "mcp_call", "id": "m1", "name": "search", "arguments": '{"q": "x"}'}
+    asked = {"role": "assistant", "parts": [{"type": "tool_call", "content": call}]}
+    said = json.dumps([asked, says("30 days.")])
+    operation = {"gen_ai.operation.name": "invoke_agent", "gen_ai.output.messages": said}
+    trace.span("invoke_agent Desk", None, operation)
+
+    turn = trace.turn()
+
+    assert words(turn, "finalResponse") == "30 days."
+    assert [(one["name"], one["arguments"]) for one in turn["tools"]] == [("search", {"q": "x"})]
+
+
+def test_adk_in_go_writes_its_model_calls_under_another_name() -> None:
+    trace = TraceBuilder("gcp.vertex.agent")
+    root = trace.span("invoke_agent desk", None, {"gen_ai.operation.name": "invoke_agent"})
+    asked = {"contents": [{"role": "user", "parts": [{"text": "Hi"}]}]}
+    said = {"content": {"role": "model", "parts": [{"text": "Hello."}]}}
+    model = {
+        "gen_ai.operation.name": "generate_content",
+        "gcp.vertex.agent.llm_request": json.dumps(asked),
+        "gcp.vertex.agent.llm_response": json.dumps(said),
+    }
+    trace.span("generate_content m", root, model)
+
+    turn = trace.turn()
+
+    assert (words(turn, "userContent"), words(turn, "finalResponse")) == ("Hi", "Hello.")
 
 
 def test_semantic_kernel_states_an_agents_messages_under_names_of_its_own() -> None:

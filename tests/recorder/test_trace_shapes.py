@@ -242,3 +242,16 @@ def test_a_retried_call_whose_last_attempt_failed_has_failed() -> None:
     (call,) = trace.turn()["tools"]
 
     assert call["error"]["type"] == "Refused"
+
+
+def test_a_result_of_mcp_that_is_an_error_is_a_failed_call() -> None:
+    trace = TraceBuilder()
+    root = trace.span("invoke_agent a", None, AGENT)
+    for failed in (True, False):
+        result = {"content": [{"type": "text", "text": "no"}], "isError": failed}
+        returned = {"gen_ai.tool.call.result": json.dumps(result)}
+        trace.span("execute_tool look", root, called("look", f"call_{failed}") | returned)
+
+    calls = trace.turn()["tools"]
+
+    assert [one.get("error") for one in calls] == [{"type": "tool_error"}, None]

@@ -24,6 +24,7 @@ _NAMES: dict[str, Kind] = {
     "agent_run": "agent",
     "invoke_agent": "agent",
     "call_llm": "model",
+    "generate_content": "model",
     "execute_tool": "tool",
 }
 

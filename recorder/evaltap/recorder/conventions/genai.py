@@ -25,6 +25,7 @@ THREAD_ID = "gen_ai.thread.id"
 INPUT_MESSAGES = "gen_ai.input.messages"
 INSTRUCTIONS = "gen_ai.system_instructions"
 OUTPUT_MESSAGES = "gen_ai.output.messages"
+EVENT_CONTENT = "gen_ai.event.content"
 KERNEL_INPUT = "gen_ai.agent.invocation_input"
 """Semantic Kernel's names for an agent's messages, up to 1.37."""
 KERNEL_OUTPUT = "gen_ai.agent.invocation_output"
@@ -164,7 +165,7 @@ def _call_id(attributes: Mapping[str, object]) -> str | None:
 def _read_content(reading: Reading, span: Span, logs: Sequence[LogRecord]) -> None:
     events = (event.attributes for event in span.events if event.name == DETAILS_EVENT)
     records = (log.attributes for log in logs if log.event_name == DETAILS_EVENT)
-    for carrier in (span.attributes, *events, *records):
+    for carrier in (span.attributes, *events, *records, _said_in_events(span)):
         _read_messages(reading, carrier)
         if reading.arguments is None:
             reading.arguments = content_value(carrier.get(ARGUMENTS))
@@ -177,6 +178,16 @@ def _read_content(reading: Reading, span: Span, logs: Sequence[LogRecord]) -> No
         # A runner may have operation details without a tool; they are messages, not a tool's
         # content.
         reading.call_id = None
+
+
+def _said_in_events(span: Span) -> Mapping[str, object]:
+    """Return the messages that Azure AI Projects writes as events of a span, one or more each."""
+    said: dict[str, list[object]] = {}
+    for event in span.events:
+        if event.name in (INPUT_MESSAGES, OUTPUT_MESSAGES, INSTRUCTIONS):
+            messages = decode(event.attributes.get(EVENT_CONTENT)).value
+            said.setdefault(event.name, []).extend(messages if isinstance(messages, list) else ())
+    return said
 
 
 def _read_tool_function(reading: Reading, attributes: Mapping[str, object]) -> None:

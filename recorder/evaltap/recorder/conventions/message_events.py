@@ -9,7 +9,13 @@ bodies.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from evaltap.recorder.conventions.genai import OPERATION, TOOL_STATUS, classify, content_value
+from evaltap.recorder.conventions.genai import (
+    EVENT_CONTENT,
+    OPERATION,
+    TOOL_STATUS,
+    classify,
+    content_value,
+)
 from evaltap.recorder.conventions.messages import read_generations
 from evaltap.recorder.conventions.reading import Reading
 from evaltap.recorder.observation import Failure
@@ -28,7 +34,6 @@ _SPEAKER = re.compile(r"^(system|user|assistant): ", re.MULTILINE)
 CHOICE = "gen_ai.choice"
 OLD_PROMPT = "gen_ai.content.prompt"
 OLD_COMPLETION = "gen_ai.content.completion"
-EVENT_CONTENT = "gen_ai.event.content"
 THREAD_RUN = "process_thread_run"
 """Azure AI's agents run at the provider; one span has the whole conversation, in order."""
 

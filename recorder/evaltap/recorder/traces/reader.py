@@ -262,7 +262,8 @@ def joined(runs: list[Node]) -> list[Node]:
     """Merge each handover into one run: a run without an answer, and the sibling that continues it.
 
     Some instrumentations write no span around a run's agents, so the agent that hands over and the
-    one that takes over are siblings with the same input.
+    one that takes over are siblings with the same input. An agent that runs at the provider stops at
+    each call of the program's tools, and continues with their results.
     """
     found: list[list[Node]] = []
     for run in runs:
@@ -282,8 +283,14 @@ def _is_handover(before: Node, run: Node) -> bool:
     return (
         not _text(first.final)
         and bool(question := _text(first.user))
-        and question == _text(second.user)
+        and (question == (asked := _text(second.user)) or (not asked and _is_given_results(run)))
     )
+
+
+def _is_given_results(run: Node) -> bool:
+    """Return whether the last message that a run was given has results of tools."""
+    given = run.reading.input or ()
+    return bool(given) and bool(given[-1].answers)
 
 
 def _enclosing_node(runs: list[Node]) -> Node:

@@ -14,11 +14,12 @@ from itertools import chain, islice, takewhile
 
 from evaltap.recorder.conventions.messages import since_user
 from evaltap.recorder.conventions.reading import failure_of_answer
-from evaltap.recorder.observation import RunEvent, ToolCalled, ToolReturned
+from evaltap.recorder.observation import Failure, RunEvent, ToolCalled, ToolReturned
 from evaltap.recorder.telemetry.spans import canonical_json
 from evaltap.recorder.traces.node import Node
 from evaltap.schemas.chat.evidence import Evidence
 from evaltap.schemas.chat.messages import Answer, Call, Message, Part
+from evaltap.schemas.chat.shapes import is_error
 
 
 @dataclass(slots=True, eq=False)
@@ -329,7 +330,7 @@ def _answers(node: Node) -> list[tuple[Answer, int]]:
     """Return the results of calls that a model received, or that a run's messages have, numbered."""
     output = node.reading.output or ()
     if node.kind != "model":
-        messages = [*since_user(output)]
+        messages = [*since_user(node.reading.input or ()), *since_user(output)]
     else:
         # A provider that runs tools itself writes their results into its answer.
         messages = [*since_user(node.reading.input or ()), *output]
@@ -471,6 +472,8 @@ def _returned(run_id: str, slot: _Slot) -> ToolReturned:
     failure = node.failure if node is not None else None
     if failure is None and answer is not None and answer.failed:
         failure = failure_of_answer(answer)
+    elif failure is None and result is not None and is_error(result.value):
+        failure = Failure("tool_error")  # as the conventions for MCP say
     flaw = "missing" if result is None else result.flaw if result.value is None else None
     duration = None
     end_ns = slot.time_ns

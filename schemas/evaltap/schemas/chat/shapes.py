@@ -332,7 +332,11 @@ def _reasoning_part(item: Mapping[str, object]) -> Reasoning | None:
     return Reasoning(text) if text and text not in WITHHELD else None
 
 
-def _call_part(item: Mapping[str, object]) -> Part:
+def _call_part(item: Mapping[str, object]) -> Part | None:
+    if isinstance(nested := item.get("content"), Mapping):  # in Azure's telemetry
+        function = nested.get("function")
+        held = {**nested, **(function if isinstance(function, Mapping) else {})}
+        return (_TYPED.get(_string(nested.get("type")) or "") or _call_part)(held)
     call_id = (
         item.get("call_id") or item.get("toolCallId") or item.get("toolUseId") or item.get("id")
     )
@@ -372,6 +376,9 @@ HOSTED_CALLS = (
 
 
 def _answer_part(item: Mapping[str, object]) -> Part:
+    nested = item.get("content")
+    if item.get("type") == "tool_call_output" and isinstance(nested, Mapping):
+        item = nested
     call_id = (
         item.get("call_id")
         or item.get("tool_call_id")
@@ -387,17 +394,24 @@ def _answer_part(item: Mapping[str, object]) -> Part:
         item.get("is_error") is True
         or item.get("isError") is True
         or item.get("status") == "error"
-        or _is_error(value)
+        or is_error(value)
     )
     result = None if value is _ABSENT else _answer_value(value)
     name = item.get("name") or item.get("toolName") or item.get("tool_name")
     return Answer(_string(call_id), _string(name), result, failed)
 
 
-def _is_error(value: object) -> bool:
-    """Return whether a result is an error of Anthropic (`web_search_tool_result_error`) or of the AI SDK."""
-    kind = value.get("type") if isinstance(value, Mapping) else None
-    if not isinstance(value, Mapping) or not isinstance(kind, str):
+def is_error(value: object) -> bool:
+    """Return whether a result is an error of MCP, of Anthropic (`…_tool_result_error`) or of the AI SDK."""
+    if not isinstance(value, Mapping):
+        return False
+    if isinstance(value.get("content"), list) and True in (
+        value.get("isError"),
+        value.get("is_error"),
+    ):
+        return True
+    kind = value.get("type")
+    if not isinstance(kind, str):
         return False
     is_ai_sdk = value.keys() <= {"type", "value"} and kind.startswith(_AI_SDK_ERRORS)
     return is_ai_sdk or kind.endswith("_tool_result_error")
@@ -427,6 +441,7 @@ _TYPED: dict[str, Callable[[Mapping[str, object]], Part | None]] = {
     "tool-call": _call_part,
     "server_tool_call": _call_part,
     "tool_call_response": _answer_part,
+    "tool_call_output": _answer_part,
     "function_call_output": _answer_part,
     "tool_result": _answer_part,
     "tool-result": _answer_part,
@@ -450,7 +465,7 @@ _BLOCKS: dict[str, Callable[[Mapping[str, object]], Part | None]] = {
 }
 
 
-def _inside(read: Callable[[Mapping[str, object]], Part], block: object) -> Part | None:
+def _inside(read: Callable[[Mapping[str, object]], Part | None], block: object) -> Part | None:
     return read(block) if isinstance(block, Mapping) else None
 
 
