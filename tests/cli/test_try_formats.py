@@ -71,6 +71,25 @@ def test_an_error_event_of_adk_ends_its_turn(tmp_path: Path) -> None:
     assert turn["telemetry"]["error"] == {"type": "429", "message": "quota"}
 
 
+def test_a_call_of_adk_that_was_confirmed_has_the_result_that_followed(tmp_path: Path) -> None:
+    waiting, paid = {"error": "requires confirmation"}, {"status": "paid"}
+    parts = [
+        ("user", {"text": "Pay"}),
+        ("a", {"functionCall": {"id": "c1", "name": "pay", "args": {}}}),
+        *(
+            ("a", {"functionResponse": {"id": "c1", "name": "pay", "response": response}})
+            for response in (waiting, paid)
+        ),
+        ("a", {"text": "Paid."}),
+    ]
+    events = [{"author": author, "content": {"parts": [part]}} for author, part in parts]
+
+    (turn,) = turns(read(tmp_path, {"id": "s", "appName": "a", "events": events}))
+
+    (call,) = turn["tools"]
+    assert ("error" in call, call["result"], "capture" in turn) == (False, paid, False)
+
+
 # -- model calls and chats -------------------------------------------------------------------------
 
 

@@ -105,6 +105,49 @@ def test_camel_case_keys_and_event_lists_are_read() -> None:
     assert read.intermediate_responses[0].content == "thinking aloud"
 
 
+def test_the_last_response_to_a_call_is_its_result() -> None:
+    """A tool that waits for a confirmation first answers that it does, and later with its result."""
+    call = {"function_call": {"id": "c1", "name": "pay", "args": {}}}
+    told = [
+        {"function_response": {"id": "c1", "name": "pay", "response": {"status": status}}}
+        for status in ("waiting", "paid")
+    ]
+    events = [{"author": "a", "content": {"parts": [part]}} for part in (call, *told)]
+    turn = {
+        "user_content": {"parts": [{"text": "Pay"}]},
+        "intermediate_data": {"invocation_events": events},
+    }
+    given = {
+        "eval_set_id": "s",
+        "eval_cases": [{"eval_id": "c", "conversation": [turn]}],
+    }
+
+    (case,) = adk.from_adk(given).eval_cases
+
+    read = case.conversation[0]
+    assert read is not None
+    assert [tool.result for tool in read.tools if tool] == [{"status": "paid"}]
+
+
+def test_thoughts_of_a_model_are_no_answer() -> None:
+    thought, said = {"text": "They ask for 7.", "thought": True}, {"text": "42"}
+    turn = {
+        "user_content": {"parts": [{"text": "6 x 7?"}]},
+        "final_response": {"parts": [thought, said]},
+        "intermediate_data": {"invocation_events": [{"content": {"parts": [thought]}}]},
+    }
+    given = {"eval_set_id": "s", "eval_cases": [{"eval_id": "c", "conversation": [turn]}]}
+
+    (case,) = adk.from_adk(given).eval_cases
+
+    read = case.conversation[0]
+    assert read is not None
+    assert read.final_response is not None
+    assert (read.final_response.content, read.intermediate_responses) == ("42", [])
+    (back,) = adk.to_adk(adk.from_adk(given))["eval_cases"][0]["conversation"]
+    assert back["final_response"]["parts"] == [thought, said]
+
+
 def test_a_set_in_the_camel_case_of_adk_is_the_same_set(tmp_path: Path) -> None:
     eval_set_module = pytest.importorskip("google.adk.evaluation.eval_set")
     theirs = eval_set_module.EvalSet.model_validate(ADK_SET)

@@ -150,7 +150,8 @@ class _Reader:
         content = self.as_object(value, place)
         parts = content.get("parts") or []
         plain = all(isinstance(p, dict) and set(_given(p)) == {"text"} for p in parts)
-        text = "".join(p.get("text") or "" for p in parts if isinstance(p, dict))
+        spoken = (p for p in parts if isinstance(p, dict) and not p.get("thought"))
+        text = "".join(p.get("text") or "" for p in spoken)
         return {"role": role, "content": text, **({} if plain else {"parts": parts})}
 
     def steps(self, value: object, place: str) -> tuple[list[JsonObject], list[JsonObject]]:
@@ -180,23 +181,24 @@ class _Reader:
                     calls.append(_given(call))
                 elif response := _take(given, "function_response"):
                     responses.append(_given(response))
-                elif given.get("text"):
+                elif given.get("text") and not given.get("thought"):
                     author = event.get("author") or ""
                     texts.append({"role": "assistant", "content": given["text"], "name": author})
         return _joined(calls, responses), texts
 
 
 def _joined(calls: list[JsonObject], responses: list[JsonObject]) -> list[JsonObject]:
-    """Pair calls with responses: by id, otherwise with the next response of the same name."""
+    """Pair calls with responses: by id with the last, otherwise with the next of the same name."""
     left = list(responses)
+    last = {item["id"]: item for item in responses if item.get("id")}
     tools = []
     for call in calls:
-        match = next(
-            (r for r in left if call.get("id") and r.get("id") == call["id"]),
-            next((r for r in left if not r.get("id") and r.get("name") == call.get("name")), None),
-        )
-        if match is not None:
-            left.remove(match)
+        match = last.pop(call.get("id"), None)
+        if match is None:
+            named = (r for r in left if not r.get("id") and r.get("name") == call.get("name"))
+            match = next(named, None)
+            if match is not None:
+                left.remove(match)
         tools.append(
             {
                 "id": call.get("id"),

@@ -285,6 +285,7 @@ class _Calls:
         """Whether a result had no call."""
         self._open: dict[str, tuple[str, str]] = {}
         self._known: set[str] = set()
+        self._answered: dict[str, str] = {}
         self._count = 0
 
     def asked(self, run_id: str, now: int, call: Call, agent: str | None) -> ToolCalled:
@@ -305,7 +306,7 @@ class _Calls:
         )
 
     def returned(self, run_id: str, now: int, message: Message) -> Iterator[ToolReturned]:
-        """Yield the event of a result, if a call is waiting for it."""
+        """Yield the event of a result, if there is a call for it; of several results the last counts."""
         named = [key for key, (given, _) in self._open.items() if given == message.call_id != ""]
         # Formats without ids in calls, or in results, have them in order.
         loose = (
@@ -313,11 +314,12 @@ class _Calls:
             for key, (given, name) in self._open.items()
             if "" in (given, message.call_id) and message.name in ("", name)
         )
-        key = named[0] if named else next(loose, None)
+        key = named[0] if named else self._answered.get(message.call_id) or next(loose, None)
         if key is None:
             self.unmatched = True
             return
-        del self._open[key]
+        if self._open.pop(key, None) and message.call_id:
+            self._answered[message.call_id] = key
         unseen = message.result is None and message.failure is None
         yield ToolReturned(
             run_id,
