@@ -1,6 +1,7 @@
 """Reviews from the browser: the rows equal those of `evaltap review`, and roles are enforced."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -8,7 +9,7 @@ import pytest
 
 from evaltap.evaluator.curation.review.queue import items
 from evaltap.evaluator.page.routes import ACTIONS, ActionRoute
-from evaltap.evaluator.page.security.access import ROLES
+from evaltap.evaluator.page.security.access import ROLES, Person
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.readers import Readers
 from support.servers.page_server import SAME, Answer, Served, served
@@ -120,6 +121,19 @@ def test_the_same_turn_is_queued_once_and_a_case_leads_back(page: Served) -> Non
     assert "queued for review" in page.ask(here).text
     assert "1 left" in page.ask("/review").text
     assert post(page, "/review/add", q="x", next="//evil.example").headers["Location"] == "/"
+
+
+@pytest.mark.slow
+def test_reviewers_who_ask_at_once_get_different_items(page: Served) -> None:
+    post(page, "/review/add", q="status:failed")
+    people = [f"reviewer {number}" for number in range(6)]
+    for who in people:
+        page.cookies[who] = page.access.log_in(Person(who, "reviewer"))
+
+    with ThreadPoolExecutor(len(people)) as pool:
+        asked = pool.map(lambda who: post(page, "/review/next", role=who), people)
+
+    assert len({item_of(answer.headers["Location"]) for answer in asked}) == len(people)
 
 
 def test_two_reviewers_decide_on_what_is_queued_for_two(page: Served) -> None:

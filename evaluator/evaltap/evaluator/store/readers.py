@@ -4,6 +4,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import Final
 
 import duckdb
 
@@ -13,6 +14,9 @@ from evaltap.evaluator.store.errors import BusyError, StorageError
 from evaltap.evaluator.store.gate import Lease
 from evaltap.evaluator.store.queries import ConnectedReader, Parameters, Record, Row, Rows
 from evaltap.evaluator.store.statements import refuse_other
+
+_TURN_SECONDS: Final = 10.0
+"""How long a writer waits for its turn; each takes a fraction of a second."""
 
 
 class Readers:
@@ -30,6 +34,7 @@ class Readers:
         self._places = threading.BoundedSemaphore(at_once)
         self._waiting = 0
         self._lock = threading.Lock()
+        self._writing = threading.Lock()
 
     @contextmanager
     def cursor(self, *, seconds: float = 2.0) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -51,9 +56,17 @@ class Readers:
 
     @contextmanager
     def writing(self, *, seconds: float = 2.0) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Yield a cursor to write a few rows to tables that the store's thread does not write."""
-        with self._lease(seconds) as lease:
-            yield lease.cursor
+        """Yield a cursor to write a few rows to tables that the store's thread does not write.
+
+        One writer at a time: each sees what those before it wrote, such as the item that is taken.
+        """
+        if not self._writing.acquire(timeout=_TURN_SECONDS):
+            raise BusyError(f"{self._store.path}: others are writing to it; try again soon")
+        try:
+            with self._lease(seconds) as lease:
+                yield lease.cursor
+        finally:
+            self._writing.release()
 
     @contextmanager
     def _lease(self, seconds: float) -> Iterator[Lease]:
