@@ -331,6 +331,31 @@ def test_a_broker_that_dies_while_a_log_is_opened_is_asked_again(
 
 
 @pytest.mark.slow
+def test_a_source_says_that_no_broker_answers_until_one_does(
+    broker: Broker,
+    client: KafkaClientName,
+    network: Proxy,
+    url: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with closing(KafkaSink(location(broker.log()))) as sink:
+        sink.append(make_records(cases(3)))
+        assert sink.flush(60)
+
+    with closing(KafkaSource(location(url), client=client)) as source:
+        source.seek({})
+        until(lambda: bool(source.poll(100, 0.2).records))
+        assert not source.poll(100, 0.2).away
+        network.refuse()
+        until(lambda: source.poll(100, 0.2).away)
+        network.listen()
+        until(lambda: not source.poll(100, 0.2).away)
+
+    said = [one.message for one in caplog.records if one.name == "evaltap.kafka"]
+    assert ["no broker answers" in said[0], "answer again" in said[1], len(said)] == [True, True, 2]
+
+
+@pytest.mark.slow
 def test_who_waits_for_a_topic_waits_through_an_outage_too(
     broker: Broker, client: KafkaClientName, network: Proxy, url: str
 ) -> None:

@@ -298,6 +298,18 @@ def test_a_consumer_that_was_told_to_stop_is_not_ready_while_it_finishes() -> No
     assert running.status.moves
 
 
+def test_a_consumer_whose_log_is_away_is_not_ready_until_it_is_back() -> None:
+    running = Running(lambda: None, lambda said: None)
+
+    ready = []
+    for away in (False, True, False):
+        running.beat(away=away)
+        ready.append(running.status.ready)
+
+    assert ready == [True, False, True]
+    assert running.status.moves
+
+
 @pytest.mark.slow
 def test_figures_are_of_stored_rows_and_the_estimates_own(
     folder: Path, capsys: pytest.CaptureFixture[str]

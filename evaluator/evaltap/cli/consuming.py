@@ -71,7 +71,7 @@ def signs_of_life(
     before: tuple[int, ...] = ()
 
     def beat(consumed: Consumed) -> None:
-        service.beat()
+        service.beat(away=consumed.away)
         if touch is not None:
             touch()
         if line is not None:

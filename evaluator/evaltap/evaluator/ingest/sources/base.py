@@ -51,7 +51,8 @@ class SourceBatch:
 
     Store `next_offsets` and `traces` in the transaction that stores the records; a restart seeks to
     the offsets.  `more` means that a batch without records is not the end of the log.  `gaps` are
-    messages about records that the log deleted before they could be returned.
+    messages about records that the log deleted before they could be returned.  `away` means that nobody
+    answers who could say whether there are records.
     """
 
     records: tuple[SourceRecord, ...] = ()
@@ -59,6 +60,7 @@ class SourceBatch:
     traces: tuple[ReadTrace, ...] = ()
     more: bool = False
     gaps: tuple[str, ...] = ()
+    away: bool = False
 
 
 class CaseSource(Protocol):

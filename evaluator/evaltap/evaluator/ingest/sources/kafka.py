@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 from kafka import KafkaConsumer
@@ -46,6 +47,11 @@ REFRESH_SECONDS = 30.0
 
 CHECK_SECONDS = 1.0
 """How often an idle source checks whether a topic was recreated."""
+
+ASK_SECONDS = 10.0
+"""How often an idle source asks whether a broker answers: clients return no records if none does."""
+
+ANSWER_SECONDS = 3.0
 
 SILENT_SECONDS = 60.0
 """How long brokers may fail to return a log's bounds, as while leaders change or brokers restart."""
@@ -158,7 +164,8 @@ class KafkaSource:
         self._paused: Collection[Partition] = ()
         self._is_moved = False
         """Whether the fetcher has to start again at `_next`."""
-        self._refresh_at = self._check_at = 0.0
+        self._refresh_at = self._check_at = self._ask_at = 0.0
+        self._away = False
         try:
             self._open()
         except KafkaError as error:
@@ -270,7 +277,32 @@ class KafkaSource:
         if self._is_moved:
             self._start()
         more = self._to_end and not records and self._is_behind()
-        return SourceBatch(tuple(records), next_offsets, gaps=tuple(gaps), more=more)
+        self._notice_silence(read=bool(records))
+        return SourceBatch(
+            tuple(records), next_offsets, gaps=tuple(gaps), more=more, away=self._away
+        )
+
+    def _notice_silence(self, *, read: bool) -> None:
+        """Ask at times whether a broker answers, unless records were just `read`; log changes."""
+        if self._to_end or not (read or time.monotonic() >= self._ask_at):
+            return
+        error = None if read else self._unanswered()
+        self._ask_at = time.monotonic() + ASK_SECONDS
+        if error is not None and not self._away:
+            _LOG.warning("%s: no broker answers (%s); waiting for one", self._location, error)
+        elif error is None and self._away:
+            _LOG.warning("%s: brokers answer again", self._location)
+        self._away = error is not None
+
+    def _unanswered(self) -> KafkaError | None:
+        """Return why no broker says where the partitions end; None if one does."""
+        places = [TopicPartition(*partition) for partition in self._known]
+        ask = partial(self._consumer.end_offsets, timeout_ms=int(ANSWER_SECONDS * 1000))
+        try:
+            ask_offsets(ask, places)
+        except KafkaError as error:
+            return error
+        return None
 
     def _start(self) -> None:
         self._fetcher.start(self._next, self._paused)

@@ -248,6 +248,7 @@ class OtlpSource:
             tuple(self._read),
             more=not (self._resting and self._log.is_at_end),
             gaps=tuple(self._log.gaps),
+            away=self._log.away,
         )
         self._log.gaps.clear()
         self._records, self._next, self._read = [], {}, []
@@ -291,6 +292,7 @@ class LogTimeReader:
         """The offset of each partition after the last returned record."""
         self._now_ns = 0
         self._moved_at = clock()
+        self.away = False
         self.gaps: list[str] = []
         """Messages about records that the log deleted unread; the reader of this list clears it."""
 
@@ -315,6 +317,7 @@ class LogTimeReader:
             self._paused = full
         batch = self._source.poll(RECORDS_PER_FETCH, timeout_seconds)
         self.gaps += batch.gaps
+        self.away = batch.away
         latest_ns = int(self._wall_clock() * 1e9)
         for record in batch.records:
             time_ns = latest_ns if record.time_ms is None else record.time_ms * _MILLISECOND

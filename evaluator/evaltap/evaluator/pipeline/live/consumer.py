@@ -152,6 +152,8 @@ class Consumed:
     landed: LandedCounts = field(default_factory=LandedCounts)
     cases_scored: int = 0
     gaps: list[str] = field(default_factory=list)
+    away: bool = False
+    """Whether nobody answers who could say whether the log has more records."""
 
 
 class Consumer:
@@ -275,6 +277,7 @@ class Consumer:
                 schedule.finish()
             time.sleep(schedule.rest_seconds(busy=busy, waits=waits))
             batch = self._source.poll(limits.records_per_batch, schedule.poll_seconds(busy=busy))
+            self.consumed.away = batch.away
             self._land(batch, report)
             schedule.landed(len(batch.records), more=batch.more)
             at_end = not batch.records and not batch.more

@@ -28,10 +28,12 @@ class Running:
         """Set by the first signal, so that a stopping consumer is not restarted by a reload."""
         self._systemd = Systemd()
 
-    def beat(self) -> None:
-        """Record a step of the consumer; the first step marks it as ready, unless it is ending."""
+    def beat(self, *, away: bool = False) -> None:
+        """Record a step of the consumer, which is ready unless it is ending or its log is `away`."""
         self.status.beat()
-        if not self.status.ready and not self.stopped.is_set():
+        if away:
+            self.status.set_ready(ready=False)
+        elif not self.status.ready and not self.stopped.is_set():
             self.status.set_ready(ready=True)
             self._systemd.ready()
         self._systemd.alive()
