@@ -93,6 +93,16 @@ def test_every_command_is_one_that_evaltap_takes(arguments: list[str]) -> None:
     assert options_of(options.options, vars(options))
 
 
+@pytest.mark.parametrize("arguments", list(commands()))
+def test_every_evaluator_serves_page_and_probes_and_watches(arguments: list[str]) -> None:
+    options = build_parser(named(arguments)).parse_args(arguments)
+
+    if named(arguments) == "consume":
+        assert options.serve[1] == 9464
+        assert options.ui.endswith(":4710")
+        assert options.monitor
+
+
 @pytest.mark.parametrize("path", COMPOSE, ids=lambda path: path.name)
 def test_files_that_containers_mount_are_there(path: Path) -> None:
     for service in yaml.safe_load(path.read_text())["services"].values():
