@@ -6,13 +6,23 @@ import termios
 import tty
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+from evaltap.cli.stores import open_store
 from evaltap.evaluator.cases.turn import run_failure
-from evaltap.evaluator.curation.review.queue import Item, decide, edited, left_for, next_item, undo
+from evaltap.evaluator.curation.review.queue import (
+    Item,
+    decide,
+    edited,
+    item,
+    left_for,
+    next_item,
+    undo,
+)
 from evaltap.evaluator.reports.safe_text import visible
-from evaltap.evaluator.store.database import Store
-from evaltap.schemas.errors import InputError
+from evaltap.schemas.data import CaseData
+from evaltap.schemas.errors import EvaltapError, InputError
 from evaltap.schemas.text import counted
 
 KEYS = (
@@ -21,72 +31,90 @@ KEYS = (
 )
 
 
-def review_queue(store: Store, reviewer: str, queue: str) -> int:
-    """Show items until none is left or the reviewer quits; return the number of decided items."""
+def review_queue(path: Path, reviewer: str, queue: str) -> int:
+    """Show items until none is left or the reviewer quits; return the number of decided items.
+
+    The store is only open between a key and the next item, so that others can use it while a person reads.
+    """
     decided = 0
     print(KEYS)
-    print(f"{left_for(store, reviewer, queue):,} left for {reviewer}")
-    while (item := next_item(store, reviewer, queue)) is not None:
-        show(item)
-        outcome = _decide(store, item, reviewer)
+    with open_store(path, create=False) as store:
+        print(f"{left_for(store, reviewer, queue):,} left for {reviewer}")
+        shown = next_item(store, reviewer, queue)
+    while shown is not None:
+        show(shown)
+        outcome = _decide(path, shown, reviewer)
         if outcome == "quit":
             break
-        decided += 1 if outcome == "decided" else -1
+        decided += {"decided": 1, "undone": -1}.get(outcome, 0)
+        with open_store(path, create=False) as store:
+            shown = next_item(store, reviewer, queue)
     else:
         print("nothing left to review")
     return decided
 
 
-def _decide(store: Store, item: Item, reviewer: str) -> str:
-    """Read keys until the item is decided; return "decided", "undone" or "quit"."""
+def _decide(path: Path, shown: Item, reviewer: str) -> str:
+    """Read keys until the item is decided; return "decided", "undone", "left" or "quit"."""
     while True:
         key = _key("> ")
         try:
             if key in ("q", ""):
                 return "quit"
             if key == "u":
-                print(f"undone: {undo(store, reviewer).eval_id}")
+                with open_store(path, create=False) as store:
+                    print(f"undone: {undo(store, reviewer).eval_id}")
                 return "undone"
             if key in _PLAIN:
-                decide(store, item, reviewer, _PLAIN[key])
-                return "decided"
-            if key == "c" and item.correction:
-                after = edited(item, answer=item.correction)
+                return _write(path, shown, reviewer, _PLAIN[key])
+            if key == "c" and shown.correction:
+                after = edited(shown, answer=shown.correction)
             elif key == "e":
-                after = edited(item, answer=_line("the correct answer: "))
+                after = edited(shown, answer=_line("the correct answer: "))
             elif key == "t":
                 after = edited(
-                    item, tools=json.loads(_line("the correct tool calls, as JSON: ") or "null")
+                    shown, tools=json.loads(_line("the correct tool calls, as JSON: ") or "null")
                 )
             else:
                 print(KEYS if key == "?" else f"no key {key!r}; ? lists them")
                 continue
-            decide(store, item, reviewer, "edit", after=after)
+            return _write(path, shown, reviewer, "edit", after)
         except (ValueError, RecursionError) as error:
             print(f"not JSON: {error}")
+        except EvaltapError as error:
+            print(error)
+
+
+def _write(
+    path: Path, shown: Item, reviewer: str, action: str, after: CaseData | None = None
+) -> str:
+    """Write a decision; return "decided", or "left" for a turn that was changed or erased meanwhile."""
+    with open_store(path, create=False) as store:
+        try:
+            decide(store, item(store, shown.item_id), reviewer, action, after=after)
         except InputError as error:
             print(error)
-        else:
-            return "decided"
+            return "left"
+    return "decided"
 
 
 _PLAIN = {"a": "approve", "x": "reject", "s": "skip"}
 
 
-def show(item: Item) -> None:
+def show(one: Item) -> None:
     """Print the item for a reviewer, without the verdicts of judges and other reviewers."""
-    print(f"\n{visible(item.eval_id)}  ({visible(item.reason)})")
-    if item.before:
-        print(f"  before, {counted(len(item.before), 'turn')}:")
-    for turn in item.before:
+    print(f"\n{visible(one.eval_id)}  ({visible(one.reason)})")
+    if one.before:
+        print(f"  before, {counted(len(one.before), 'turn')}:")
+    for turn in one.before:
         for label, text in _lines(turn):
             print(visible(f"    {label:<10} {text}"))
-    if item.before:
+    if one.before:
         print("  to review:")
-    for label, text in _lines(item.turn):
+    for label, text in _lines(one.turn):
         print(visible(f"> {label:<10} {text}"))
-    if item.correction:
-        print(visible(f"  user says  {item.correction}"))
+    if one.correction:
+        print(visible(f"  user says  {one.correction}"))
 
 
 def _lines(turn: dict[str, Any]) -> Iterator[tuple[str, str]]:

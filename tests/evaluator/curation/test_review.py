@@ -7,7 +7,8 @@ import pty
 import random
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -476,25 +477,59 @@ def test_among_equal_turns_one_of_a_session_without_a_crash_is_queued(tmp_path: 
     assert [one.eval_id for one in thanks] == ["t"]
 
 
-@pytest.mark.slow
-def test_keys_on_a_terminal_need_no_return(database: Path) -> None:
+@contextmanager
+def reviewing(database: Path) -> Iterator[tuple[int, "subprocess.Popen[bytes]"]]:
+    """Run the command on a terminal; yield what writes its keys, and the process."""
     program = "import sys; from evaltap.cli.main import main; sys.exit(main(sys.argv[1:]))"
     ours, theirs = pty.openpty()
     command = [sys.executable, "-c", program, "review", str(database), "--as", "ann"]
     with subprocess.Popen(
         command, stdin=theirs, stdout=subprocess.PIPE, env={**os.environ, "TERM": "dumb"}
     ) as process:
-        os.write(ours, b"aaa")
         try:
-            said, _ = process.communicate(timeout=60)
+            yield ours, process
         finally:
             process.kill()
     os.close(ours)
     os.close(theirs)
 
+
+@pytest.mark.slow
+def test_keys_on_a_terminal_need_no_return(database: Path) -> None:
+    with reviewing(database) as (keys, process):
+        os.write(keys, b"aaa")
+        said, _ = process.communicate(timeout=60)
+
     assert process.returncode == 0
     assert b"nothing left to review" in said
     assert b"3 decisions as ann" in said
+
+
+@pytest.mark.slow
+def test_while_one_person_reads_another_reviews_and_turns_change(
+    database: Path, review: Review
+) -> None:
+    review("add")
+    with reviewing(database) as (keys, process):
+        assert process.stdout is not None
+        shown = b""
+        while not shown.endswith(b"> "):
+            shown += os.read(process.stdout.fileno(), 65536)
+        with Store(database) as store:
+            (claimed,) = store.column("SELECT item_id FROM reviews WHERE action = 'claim'")
+        assert review("next", who="bob")["item_id"] != claimed
+        later = [
+            replace(one, source={"revision": 2}, answer="Changed.", session=f"s-{number}")
+            for number, one in enumerate(ASKED)
+        ]
+        write_log(database.with_name("later.db"), records(later, producer_id="q"))
+        main(["consume", "--log", str(database.with_name("later.db")), "--db", str(database),
+              "--until-idle"])  # fmt: skip
+        os.write(keys, b"aq")
+        said, _ = process.communicate(timeout=60)
+
+    assert f"item {claimed}: the turn has another answer" in said.decode()
+    assert {one["state"] for one in review("list")["items"]} == {"outdated"}
 
 
 # -- agreement -------------------------------------------------------------------------------------

@@ -72,7 +72,7 @@ def _review(options: ReviewOptions) -> int:
     reviewer = _who(options.reviewer)
     with open_store(options.db, create=False) as store:
         _check_queue(store, options.queue)
-        decided = review_queue(store, reviewer, options.queue)
+    decided = review_queue(options.db, reviewer, options.queue)
     print(f"{counted(decided, 'decision')} as {reviewer}")
     return 0
 
