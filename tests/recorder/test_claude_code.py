@@ -381,6 +381,43 @@ def test_the_files_of_sub_agents_are_found_beside_the_session(tmp_path: Path) ->
     assert turns_of(main_file)[0]["parents"] == [None, "t1"]
 
 
+def test_a_sub_agents_messages_count_once_with_the_tokens_of_their_last_line(
+    tmp_path: Path,
+) -> None:
+    script, side = Transcript(), Transcript("side")
+    script.asked("Find it.")
+    script.called("Task", "c1", {"prompt": "Look."}, "m1")
+    script.returned("c1", "Here.", toolUseResult={"agentId": "a1"})
+    script.said("Found.", "m2")
+    of_agent = {"sessionId": "s1", "isSidechain": True, "agentId": "a1"}
+    side.asked("Look.", **of_agent)
+    side.said("Find it.", "m1", **of_agent)  # a message of the session, repeated
+    for tokens, block in ((1, "I look."), (30, "It is here.")):
+        usage = {"input_tokens": 7, "output_tokens": tokens}
+        about = {"id": "m3", "model": "claude-x", "usage": usage}
+        side.line("assistant", [{"type": "text", "text": block}], about, **of_agent)
+    script.write(tmp_path / "s1.jsonl")
+    side.write(tmp_path / "s1" / "subagents" / "agent-a1.jsonl")
+
+    (case,) = read_transcripts([tmp_path])
+
+    (turn,) = case["actualConversation"]
+    assert (turn["telemetry"]["inputTokens"], turn["telemetry"]["outputTokens"]) == (29, 40)
+
+
+def test_a_sub_agent_that_copies_its_session_does_not_take_its_place(tmp_path: Path) -> None:
+    script = Transcript()
+    script.asked("Why?")
+    script.said("So.")
+    copies = [{**line, "isSidechain": True, "agentId": "aside"} for line in script.lines]
+    script.write(tmp_path / "s1.jsonl")
+    script.write(tmp_path / "s1" / "subagents" / "agent-aside.jsonl", copies)
+
+    for paths in ([tmp_path], sorted(tmp_path.rglob("*.jsonl"))):
+        (turn,) = turns_of(*paths)
+        assert (turn["user"], turn["final"]) == ("Why?", "So.")
+
+
 def test_lines_that_a_resumed_session_has_copied_count_once(tmp_path: Path) -> None:
     script = Transcript()
     script.asked("Hi")

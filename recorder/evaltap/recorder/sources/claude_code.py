@@ -140,7 +140,10 @@ def _sessions(
 
 
 def _without_snapshots(lines: Sequence[JsonObject]) -> list[JsonObject]:
-    """Leave out lines that a later one of the same message repeats, as written while it streamed."""
+    """Leave out lines that a later one of the same message repeats, as written while it streamed.
+
+    A sub-agent's lines count the tokens so far, so all lines of a message get the usage of the last.
+    """
     kept: list[JsonObject] = []
     latest: dict[str, JsonObject] = {}
     for line in reversed(lines):
@@ -149,6 +152,8 @@ def _without_snapshots(lines: Sequence[JsonObject]) -> list[JsonObject]:
         if key is not None:
             after = latest.get(key)
             latest[key] = line
+            if after is not None and after["message"].get("usage") is not None:
+                line["message"]["usage"] = after["message"]["usage"]
             if after is not None and _begins(blocks_of(line), blocks_of(after)):
                 latest[key] = after
                 continue
@@ -169,7 +174,7 @@ def _begins(one: Sequence[JsonObject], other: Sequence[JsonObject]) -> bool:
 
 
 def _files(paths: Iterable[str | Path]) -> list[Path]:
-    """Return the files to read, each once, those of sub-agents after their session's."""
+    """Return the files to read, each once, those of sub-agents last: they may repeat the session."""
     found: dict[Path, None] = {}
     for path in map(Path, paths):
         inside = regular_files(path, "*.jsonl") if path.is_dir() else [path]
@@ -179,7 +184,7 @@ def _files(paths: Iterable[str | Path]) -> list[Path]:
             found[file] = None
             for side in sorted(file.with_suffix("").glob("subagents/**/agent-*.jsonl")):
                 found[side] = None
-    return list(found)
+    return sorted(found, key=lambda file: "subagents" in file.parts)
 
 
 def _lines(path: Path, report: TranscriptReport) -> Iterator[JsonObject]:
@@ -252,7 +257,7 @@ def _works(side: Sequence[JsonObject], prompts: Sequence[Prompt]) -> dict[str, l
     works: dict[str, list[JsonObject]] = {}
     for agent, lines in _agents(side).items():
         same = by_prompt.get("".join(str(b.get("text", "")) for b in blocks_of(lines[0])), [])
-        call = named.get(agent) or (same[0] if len(same) == 1 else None)
+        call = named.get(agent) or (same[0] if len(set(same)) == 1 else None)
         if call is not None:
             works.setdefault(call, []).extend(lines)
     return works
@@ -330,7 +335,8 @@ class _Turn:
             self._last_words = (self._now, words)
         for call in calls:
             self._pending.add(str(call["id"]))
-            yield from _called(self._run_id, self._now, call, AGENT, None, self._works)
+            given = self._works, self._messages
+            yield from _called(self._run_id, self._now, call, AGENT, None, *given)
 
     def ended(self) -> Iterator[RunEvent]:
         """Yield the answer, or that it is missing, and the end."""
@@ -353,8 +359,9 @@ def _called(
     agent: str,
     parent: str | None,
     works: Mapping[str, list[JsonObject]],
+    messages: dict[str, None],
 ) -> Iterator[RunEvent]:
-    """Yield the events of a call, and of the sub-agent working for it."""
+    """Yield the events of a call, and of the sub-agent working for it, but of no message again."""
     call_id, given = str(call["id"]), call.get("input")
     yield ToolCalled(
         run_id,
@@ -367,7 +374,6 @@ def _called(
         capture={} if given is not None else {"arguments": "missing"},
     )
     kind = _words(given.get("subagent_type")) if isinstance(given, Mapping) else None
-    messages: dict[str, None] = {}
     for line in works.get(call_id, ()) if parent != call_id else ():
         now = max(now + 1, _time(line))
         if line["type"] == "user":
@@ -375,7 +381,7 @@ def _called(
             continue
         yield _model(run_id, now, line, messages, kind or SUB_AGENT)
         for inner in _calls(blocks_of(line)):
-            yield from _called(run_id, now, inner, kind or SUB_AGENT, call_id, works)
+            yield from _called(run_id, now, inner, kind or SUB_AGENT, call_id, works, messages)
 
 
 def _model(
@@ -383,8 +389,10 @@ def _model(
 ) -> ModelCalled:
     """Return a model call; the lines of one message have the same usage."""
     message = line["message"]
-    used = of_anthropic(message.get("usage") if message.get("id") not in messages else None)
-    messages[message.get("id")] = None
+    known = message.get("id") in messages
+    if message.get("id") is not None:
+        messages[message["id"]] = None
+    used = of_anthropic(message.get("usage") if not known else None)
     return ModelCalled(
         run_id,
         now,
