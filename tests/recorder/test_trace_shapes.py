@@ -255,3 +255,21 @@ def test_a_result_of_mcp_that_is_an_error_is_a_failed_call() -> None:
     calls = trace.turn()["tools"]
 
     assert [one.get("error") for one in calls] == [{"type": "tool_error"}, None]
+
+
+def test_a_run_that_goes_on_after_an_approval_in_the_same_trace_is_one_turn() -> None:
+    trace = TraceBuilder()
+    question = user("Refund 5")
+    call = {"type": "tool_call", "id": "c1", "name": "refund", "arguments": {"id": 5}}
+    asked = {"role": "assistant", "parts": [call]}
+    result = {"type": "tool_call_response", "id": "c1", "response": "done"}
+    first = trace.span("invoke_agent a", None, AGENT)
+    trace.span("chat m", first, chat(told(question), told(asked)))
+    again = trace.span("invoke_agent a", None, AGENT)
+    given = told(question, asked, {"role": "tool", "parts": [result]})
+    trace.span("chat m", again, chat(given, told(says("Refunded."))))
+
+    turn = trace.turn()
+
+    assert (words(turn, "userContent"), words(turn, "finalResponse")) == ("Refund 5", "Refunded.")
+    assert tools(turn) == [("c1", "refund", {"id": 5}, "done")]

@@ -275,7 +275,7 @@ def joined(runs: list[Node]) -> list[Node]:
 
 
 def _is_handover(before: Node, run: Node) -> bool:
-    if not run.span.parent_id or run.span.parent_id != before.span.parent_id:
+    if run.span.parent_id != before.span.parent_id:
         return False
     if run.span.start_ns < before.span.end_ns or before.failure is not None:
         return False
