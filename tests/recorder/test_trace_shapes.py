@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+import pytest
+
 from evaltap.recorder.telemetry.spans import Span
 from support.builders.span_builders import TRACE, TraceBuilder, cases_of, intermediate, tools, words
 from support.builders.spans_of_agents import AGENT, OPERATION, chat, executed, says, told, user
@@ -273,3 +275,29 @@ def test_a_run_that_goes_on_after_an_approval_in_the_same_trace_is_one_turn() ->
 
     assert (words(turn, "userContent"), words(turn, "finalResponse")) == ("Refund 5", "Refunded.")
     assert tools(turn) == [("c1", "refund", {"id": 5}, "done")]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "answer"),
+    [
+        ("Write a title for: Refund 5", "Refunded."),
+        ("Make this polite: Refunded.", "A refund."),
+        ("Refund 5", "A refund."),
+    ],
+    ids=["beside", "about the answer", "the question again"],
+)
+def test_a_call_beside_an_agents_loop_does_not_answer(prompt: str, answer: str) -> None:
+    trace = TraceBuilder()
+    root = trace.span("invoke_agent a", None, AGENT)
+    call = {"type": "tool_call", "id": "c1", "name": "refund", "arguments": {}}
+    asked = [user("Refund 5"), {"role": "assistant", "parts": [call]}]
+    result = {"type": "tool_call_response", "id": "c1", "response": "done"}
+    returned = told(*asked, {"role": "tool", "parts": [result]})
+    trace.span("chat m", root, chat(told(asked[0]), told(asked[1])))
+    trace.span("chat m", root, chat(returned, told(says("Refunded."))))
+    trace.span("chat m", root, chat(told(user(prompt)), told(says("A refund."))))
+
+    turn = trace.turn()
+
+    assert words(turn, "finalResponse") == answer
+    assert intermediate(turn) == ([] if answer == "Refunded." else ["Refunded."])

@@ -8,7 +8,7 @@ not.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import Final
@@ -54,6 +54,8 @@ class Trajectory:
         )
         self._level = [node for node in self._models if self._owner[node] is None]
         recover_outputs(self._level)
+        self._asides = asides_after(self._level)
+        self._level = [node for node in self._level if node not in self._asides]
 
     @cached_property
     def user(self) -> Evidence | None:
@@ -262,7 +264,7 @@ class Trajectory:
         )
 
     def _intermediate(self, node: Node) -> Evidence | None:
-        if self._owner[node] is not None:
+        if self._owner[node] is not None or node in self._asides:
             return None
         words = output_text(node.reading)
         if words is None or not isinstance(words.value, str):
@@ -447,6 +449,40 @@ def without_repeats(models: Iterator[Node]) -> Iterator[Node]:
         if response is not None:
             seen.add(response)
         yield node
+
+
+def asides_after(level: Sequence[Node]) -> set[Node]:
+    """Return the calls after the answer of an agent's loop that are not about it, such as for a title.
+
+    They are of the same agent, neither continue its conversation nor quote the answer, and request no tool.
+    """
+    for at in reversed(range(len(level))):
+        given = since_user(level[at].reading.input or ())
+        if any(message.answers for message in given):
+            break
+    else:
+        return set()
+    answer = output_text(level[at].reading)
+    asked = last_user_text(level[at].reading.input or ())
+    if answer is None or asked is None or not answer.value or requests_tool(level[at].reading):
+        return set()
+    later, agent = level[at + 1 :], _span_of_agent(level[at])
+    others = (_span_of_agent(node) is not agent or is_about(node, asked, answer) for node in later)
+    return set() if any(others) else set(later)
+
+
+def _span_of_agent(node: Node) -> Node | None:
+    return next((above for above in node.ancestors() if above.kind in ("run", "agent")), None)
+
+
+def is_about(node: Node, asked: Evidence, answer: Evidence) -> bool:
+    """Return whether a model call may go on from a question and its answer."""
+    reading = node.reading
+    if not reading.input or requests_tool(reading):
+        return True
+    texts = [message.text for message in (*reading.input, *(reading.context or ()))]
+    said = [as_text(text.value) for text in texts if text is not None]
+    return as_text(asked.value) in said or any(as_text(answer.value) in text for text in said)
 
 
 def recover_outputs(level: list[Node]) -> None:
