@@ -218,6 +218,24 @@ def test_two_reviewers_agree_disagree_and_a_third_settles(review: Review) -> Non
     assert (data["s-1"]["verdict"], data["s-0"]["verdict"]) == ("bad", "good")
 
 
+@pytest.mark.slow
+def test_to_approve_what_another_edits_is_to_disagree(review: Review, database: Path) -> None:
+    review("add", "--needed", "2")
+    found = ids(review)
+    for name in (found["s-0"], found["s-1"]):
+        review("edit", name, "--answer", "Sorry, please.")
+    review("approve", found["s-0"], who="bob")
+    agreed = review("edit", found["s-1"], "--tools", "[]", who="bob")
+
+    assert states(review) == {"s-0": "disagreed", "s-1": "agreed", "s-2": "open"}
+    assert review("list")["agreement"]["share"] == 0.5
+    assert agreed["after"]["finalResponse"]["content"] == "No.", "what ann edited is not bob's"
+    with Store(database) as store:
+        assert {one.key.eval_id: one.passes for one in reviewed_labels(store)} == {"s-1": False}
+    settled = review("approve", found["s-0"], who="eve")
+    assert (settled["state"], settled["verdict"], settled["after"]) == ("settled", "good", None)
+
+
 def test_an_item_is_held_for_who_took_it_until_the_lease_ends(
     review: Review, database: Path
 ) -> None:

@@ -143,7 +143,8 @@ def _edit(options: ReviewEditOptions) -> int:
     if options.answer is None and options.tools is None:
         raise InputError("review edit: give --answer TEXT, --tools JSON, or both")
     with open_store(options.db, create=False) as store:
-        one, reviewer = item(store, options.item), _who(options.reviewer)
+        reviewer = _who(options.reviewer)
+        one = item(store, options.item).seen_by(reviewer)
         try:
             tools = None if options.tools is None else json.loads(options.tools)
         except (ValueError, RecursionError) as error:
@@ -169,7 +170,6 @@ def _next(options: ReviewNextOptions) -> int:
         if options.json:
             print("null")
         return 3
-    found = found.seen_by(reviewer)
     if options.json:
         print_json(found.data())
     else:

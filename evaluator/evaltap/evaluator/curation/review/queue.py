@@ -210,7 +210,7 @@ def left_for(store: StoreReader, reviewer: str, queue: str = "") -> int:
 def next_item(
     store: StoreWriter, reviewer: str, queue: str = "", *, now: datetime | None = None
 ) -> Item | None:
-    """Hand out and claim the next item that this reviewer has not decided; None if there is none."""
+    """Claim the next item that a reviewer has not decided, and return it as seen by them; None if none is left."""
     now = now or utc_now()
     decided = "SELECT item_id FROM v_review_decisions"
     mine = store.column(f"{decided} WHERE reviewer = ?", [reviewer])
@@ -226,7 +226,7 @@ def next_item(
             continue
         for one in items(store, item_id=name):  # none if the turn was erased
             decide(store, one, reviewer, "claim", now=now)
-            return one
+            return one.seen_by(reviewer)
     return None
 
 
@@ -283,7 +283,7 @@ def undo(store: StoreWriter, reviewer: str, item_id: str = "") -> Item:
 
 
 def edited(one: Item, *, answer: str | None = None, tools: Json = None) -> CaseData:
-    """Return the turn with a reviewer's edits."""
+    """Return the turn with a reviewer's edits, of an item as seen by them: edits of others stay theirs."""
     turn = {
         key: value
         for key, value in plain_turn(one.after or one.turn, "1").items()
@@ -382,7 +382,7 @@ def agreement_of(store: StoreReader) -> tuple[Agreement, dict[str, Any]]:
     """Return the agreement of all reviewers, and by name that of the two with the most common items."""
     by_item: dict[str, dict[str, str]] = defaultdict(dict)
     rows = store.rows(
-        "SELECT item_id, reviewer, if(action = 'reject', 'bad', 'good') FROM v_review_decisions"
+        "SELECT item_id, reviewer, action FROM v_review_decisions"
         " WHERE action <> 'skip' ORDER BY item_id, reviewer"
     )
     for item_id, reviewer, verdict in rows:
@@ -431,6 +431,7 @@ def import_decisions(store: StoreWriter, file: Path, reviewer: str) -> int:
     A line has `item_id` and `action`, and optionally `answer`, `tools`, `comment` and `reviewer`.
     Raises FormatError for a line that is not a decision.
     """
+    known = {one.item_id: one for one in items(store)}  # each by itself would read the whole queue
     decided = []
     for number, line in iter_case_lines(file):
         place = f"line {number}"
@@ -441,11 +442,12 @@ def import_decisions(store: StoreWriter, file: Path, reviewer: str) -> int:
                 f"action is {action!r}; expected item_id and action, one of {', '.join(DECIDED)}",
                 path=str(file), place=place
             )  # fmt: skip
-        one = item(store, str(row.get("item_id")))
-        after = None
+        name = str(row.get("item_id"))
+        one = known.get(name) or item(store, name)
+        who, after = row.get("reviewer") or reviewer, None
         if action == "edit":
-            after = edited(one, answer=row.get("answer"), tools=row.get("tools"))
-        decided.append((one, row.get("reviewer") or reviewer, action, after, row.get("comment")))
+            after = edited(one.seen_by(who), answer=row.get("answer"), tools=row.get("tools"))
+        decided.append((one, who, action, after, row.get("comment")))
     with store.transaction():
         for one, who, action, after, comment in decided:
             decide(store, one, who, action, after=after, comment=comment or "")

@@ -154,7 +154,7 @@ def start(writer: CursorWriter, request: PageRequest) -> str:
 
 def act(writer: CursorWriter, request: PageRequest) -> str:
     """Write a decision and claim the next item; return the redirect target."""
-    one = item(writer, request["item"])
+    one = item(writer, request["item"]).seen_by(request.person.name)
     action = request["action"]
     if action not in DECIDED:
         raise InputError(f"unknown decision {action!r}; expected one of {', '.join(DECIDED)}")

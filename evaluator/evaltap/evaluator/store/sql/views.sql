@@ -512,33 +512,43 @@ SEMI JOIN (FROM v_reviewed_turns WHERE NOT outdated) t ON t.item_id = d.item_id;
 
 -- The current state of each item.  state: open; approved, edited or rejected by the first reviewer; agreed or
 -- disagreed once all needed reviewers have decided; settled once a further reviewer has made a majority;
--- skipped by all; outdated if the turn has changed since.  verdict: good or bad; NULL without a decision or a
--- majority.
+-- skipped by all; outdated if the turn has changed since.  To approve what another edits is to disagree.
+-- verdict: good (approved or edited) or bad; NULL without a decision or a majority.  after: the newest edit, if
+-- that is the decision.
 CREATE OR REPLACE VIEW v_review_items AS
 WITH said AS (
   SELECT item_id,
-         count(*) FILTER (action IN ('approve', 'edit')) AS good,
-         count(*) FILTER (action = 'reject') AS bad,
+         count(*) FILTER (action = 'approve') AS approved,
+         count(*) FILTER (action = 'edit') AS edited,
+         count(*) FILTER (action = 'reject') AS rejected,
          count(*) FILTER (action = 'skip') AS skipped,
-         arg_max(action, reviewed_at) FILTER (action <> 'skip') AS newest,
          arg_max(after, reviewed_at) FILTER (action = 'edit') AS after,
          list(DISTINCT reviewer ORDER BY reviewer) FILTER (action <> 'skip') AS reviewers,
          max(reviewed_at) AS reviewed_at
   FROM v_item_decisions GROUP BY item_id
+),
+counted AS (
+  SELECT *, approved + edited + rejected AS decisions, greatest(approved, edited, rejected) AS most,
+         CASE
+           WHEN decisions = 0 OR (approved = most)::INT + (edited = most)::INT + (rejected = most)::INT > 1 THEN NULL
+           WHEN approved = most THEN 'approved' WHEN edited = most THEN 'edited' ELSE 'rejected'
+         END AS decision
+  FROM said
 )
 SELECT i.* EXCLUDE (outdated),
        CASE
          WHEN outdated THEN 'outdated'
-         WHEN coalesce(good + bad, 0) = 0 THEN if(coalesce(skipped, 0) > 0, 'skipped', 'open')
-         WHEN good + bad >= needed AND needed > 1 AND good * bad = 0 THEN 'agreed'
-         WHEN good + bad > needed AND needed > 1 AND good <> bad THEN 'settled'
-         WHEN good * bad > 0 THEN 'disagreed'
-         ELSE CASE newest WHEN 'approve' THEN 'approved' WHEN 'edit' THEN 'edited' ELSE 'rejected' END
+         WHEN coalesce(s.decisions, 0) = 0 THEN if(coalesce(skipped, 0) > 0, 'skipped', 'open')
+         WHEN s.decisions >= needed AND needed > 1 AND most = s.decisions THEN 'agreed'
+         WHEN s.decisions > needed AND needed > 1 AND decision IS NOT NULL THEN 'settled'
+         WHEN most < s.decisions THEN 'disagreed'
+         ELSE decision
        END AS state,
-       CASE WHEN outdated THEN NULL WHEN good > bad THEN 'good' WHEN bad > good THEN 'bad' END AS verdict,
-       coalesce(good + bad, 0) AS decisions, s.after, coalesce(reviewers, []) AS reviewers, s.reviewed_at,
-       NOT outdated AND (state IN ('open', 'skipped', 'disagreed') OR decisions < needed) AS waiting
-FROM v_reviewed_turns i LEFT JOIN said s USING (item_id);
+       CASE WHEN NOT outdated AND decision IS NOT NULL THEN if(decision = 'rejected', 'bad', 'good') END AS verdict,
+       coalesce(s.decisions, 0) AS decisions, if(decision = 'edited', s.after, NULL) AS after,
+       coalesce(reviewers, []) AS reviewers, s.reviewed_at,
+       NOT outdated AND (state IN ('open', 'skipped', 'disagreed') OR coalesce(s.decisions, 0) < needed) AS waiting
+FROM v_reviewed_turns i LEFT JOIN counted s USING (item_id);
 
 -- The newest state of each trial of an experiment.
 CREATE OR REPLACE VIEW latest_units AS
