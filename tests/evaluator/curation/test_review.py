@@ -219,6 +219,18 @@ def test_two_reviewers_agree_disagree_and_a_third_settles(review: Review) -> Non
 
 
 @pytest.mark.slow
+def test_a_third_settles_what_one_was_asked_and_two_decided(review: Review) -> None:
+    review("add")
+    name = ids(review)["s-0"]
+    said = [review(verb, name, who=verb)["state"] for verb in ("approve", "reject")]
+    settled = review("reject", name, who="eve")
+
+    assert said == ["approved", "disagreed"]
+    assert (settled["state"], settled["verdict"]) == ("settled", "bad")
+    assert review("next", who="cid")["item_id"] != name
+
+
+@pytest.mark.slow
 def test_to_approve_what_another_edits_is_to_disagree(review: Review, database: Path) -> None:
     review("add", "--needed", "2")
     found = ids(review)

@@ -210,7 +210,7 @@ def left_for(store: StoreReader, reviewer: str, queue: str = "") -> int:
 def next_item(
     store: StoreWriter, reviewer: str, queue: str = "", *, now: datetime | None = None
 ) -> Item | None:
-    """Claim the next item that a reviewer has not decided, and return it as seen by them; None if none is left."""
+    """Claim the next item that a reviewer has not decided, as they should see it; None if none is left."""
     now = now or utc_now()
     decided = "SELECT item_id FROM v_review_decisions"
     mine = store.column(f"{decided} WHERE reviewer = ?", [reviewer])

@@ -539,10 +539,9 @@ SELECT i.* EXCLUDE (outdated),
        CASE
          WHEN outdated THEN 'outdated'
          WHEN coalesce(s.decisions, 0) = 0 THEN if(coalesce(skipped, 0) > 0, 'skipped', 'open')
-         WHEN s.decisions >= needed AND needed > 1 AND most = s.decisions THEN 'agreed'
-         WHEN s.decisions > needed AND needed > 1 AND decision IS NOT NULL THEN 'settled'
-         WHEN most < s.decisions THEN 'disagreed'
-         ELSE decision
+         WHEN most = s.decisions THEN if(needed > 1 AND most >= needed, 'agreed', decision)
+         WHEN s.decisions > needed AND decision IS NOT NULL THEN 'settled'
+         ELSE 'disagreed'
        END AS state,
        CASE WHEN NOT outdated AND decision IS NOT NULL THEN if(decision = 'rejected', 'bad', 'good') END AS verdict,
        coalesce(s.decisions, 0) AS decisions, if(decision = 'edited', s.after, NULL) AS after,
