@@ -5,6 +5,8 @@ configuration, 3 incomplete (judge unavailable, evidence missing, inconclusive).
 """
 
 import argparse
+import atexit
+import gc
 import importlib
 import os
 import sys
@@ -12,7 +14,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 
 from evaltap.cli.declared import Kind, configure, described, options_of
-from evaltap.cli.interpreter import collecting_rarely
+from evaltap.cli.interpreter import never_collecting
 from evaltap.cli.messages import say
 from evaltap.cli.parsing import CommandParser
 from evaltap.cli.settings import settings_in_effect
@@ -246,6 +248,8 @@ def _store_trouble(error: Exception) -> EvaltapError | None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; a user's mistake prints a message, never a traceback."""
+    if argv is None:
+        atexit.register(gc.freeze)  # a process that ends need not search all it has for garbage
     before = os.umask(0o077)  # the files of a command contain conversations
     try:
         with visible_output():
@@ -307,8 +311,7 @@ def _missing_extra(error: ModuleNotFoundError, command: str) -> str | None:
 def _run_command(arguments: Sequence[str], command: str) -> int:
     try:
         _refuse_member(command)
-        # Imports make many objects and hardly any garbage.
-        with interrupted_afterwards(), collecting_rarely():
+        with interrupted_afterwards(), never_collecting():
             known = command.partition(" ")[0] in COMMANDS
             parser = build_parser(command if known else "")
             namespace = parser.parse_command(arguments)

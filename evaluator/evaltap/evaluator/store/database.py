@@ -191,7 +191,8 @@ class Store(StoreWriter):
         if version < SCHEMA_VERSION:
             with self.transaction():
                 self.execute(sql(__name__, "tables"))
-                self.execute(sql(__name__, "migrations"))
+                if found.tables:
+                    self.execute(sql(__name__, "migrations"))
                 self._create_views()
                 self.append("meta", [("schema_version", str(SCHEMA_VERSION))])
             # Replaying DDL from the write-ahead log has destroyed DuckDB files.
