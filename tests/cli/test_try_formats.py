@@ -174,18 +174,18 @@ def test_a_record_may_have_model_and_tokens_beside_the_response(tmp_path: Path) 
     record = {
         "messages": [ASK],
         "response": {"choices": [{"message": ANSWER}]},
-        "usage": {"prompt_tokens": 5, "completion_tokens": 9},
+        "usage": {
+            "prompt_tokens": 5,
+            "completion_tokens": 9,
+            "prompt_tokens_details": {"cached_tokens": 4},
+        },
         "model": "m",
     }
 
     (turn,) = turns(read(tmp_path, [record]))
 
-    telemetry = turn["telemetry"]
-    assert (telemetry["models"], telemetry["inputTokens"], telemetry["outputTokens"]) == (
-        ["m"],
-        5,
-        9,
-    )
+    (used,) = turn["telemetry"]["usage"]
+    assert used == {"model": "m", "inputTokens": 5, "outputTokens": 9, "cachedTokens": 4}
 
 
 @pytest.mark.parametrize(

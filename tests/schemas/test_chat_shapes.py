@@ -25,6 +25,35 @@ def outline(message: Message) -> Outline:
     [
         ({"role": "assistant", "refusal": "No."}, ("assistant", "No.", [], [])),
         (
+            {
+                "type": "mcp_call",
+                "id": "m",
+                "name": "look",
+                "arguments": '{"id": 7}',
+                "output": "ok",
+            },
+            ("assistant", None, [LOOK], [("ok", False)]),
+        ),
+        (
+            {
+                "type": "mcp_call",
+                "id": "m",
+                "name": "look",
+                "arguments": '{"id": 7}',
+                "error": "no",
+            },
+            ("assistant", None, [LOOK], [("no", True)]),
+        ),
+        (
+            {
+                "type": "ai",
+                "content": "",
+                "tool_calls": [{"name": "look", "args": GIVEN, "id": "c1"}],
+                "invalid_tool_calls": [{"name": "look", "args": '{"id": 7', "id": "c2"}],
+            },
+            ("assistant", None, [LOOK, ("look", None)], []),
+        ),
+        (
             {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]},
             ("assistant", "No.", [], []),
         ),
@@ -86,7 +115,8 @@ def outline(message: Message) -> Outline:
         ({"role": "user", "message": {"content": "Why?"}}, ("user", "Why?", [], [])),
     ],
     ids=[
-        *("OpenAI: refusal", "OpenAI: part of refusal", "OpenAI: function", "OpenAI: thread"),
+        *("OpenAI: refusal", "OpenAI: MCP", "OpenAI: MCP failed", "LangChain: malformed"),
+        *("OpenAI: part of refusal", "OpenAI: function", "OpenAI: thread"),
         *("Haystack: call", "Haystack: result", "AI SDK: results", "failed", "LlamaIndex: result"),
         *(
             "LlamaIndex: call",

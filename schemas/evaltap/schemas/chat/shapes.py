@@ -122,9 +122,9 @@ def read_message(item: Mapping[str, object], role: str) -> Message | None:
             thought = _reasoning_part(item)
             return Message("assistant", (thought,)) if thought is not None else None
         if kind in _PART_MESSAGES or kind in HOSTED_CALLS:
-            part = read_part(item)
-            spoken = "assistant" if isinstance(part, Call) else "tool"
-            return Message(spoken, (part,)) if part is not None else None
+            parts = _parts([item])
+            spoken = "assistant" if parts and isinstance(parts[0], Call) else "tool"
+            return Message(spoken, parts) if parts else None
         if given is None and (kind in _ROLES or kind in ("tool", "system")):
             given = kind
     if given is None and not any(key in item for key in ("content", "parts", "tool_calls")):
@@ -190,7 +190,7 @@ def _spoken_parts(item: Mapping[str, object]) -> tuple[Part, ...]:
     return parts + extra
 
 
-_CALLS = frozenset(("tool_calls", "additional_kwargs", "function_call"))
+_CALLS = frozenset(("tool_calls", "additional_kwargs", "function_call", "invalid_tool_calls"))
 
 
 def _tool_message(item: Mapping[str, object]) -> tuple[Part, ...]:
@@ -226,8 +226,11 @@ def _calls(item: Mapping[str, object]) -> tuple[Call, ...]:
 
 
 def _requested_calls(item: Mapping[str, object]) -> object:
-    """Return a message's `tool_calls`; LangChain may show only the provider's raw ones."""
-    if calls := item.get("tool_calls"):
+    """Return the calls of a message; LangChain keeps malformed ones apart, or shows only the raw ones."""
+    calls, malformed = item.get("tool_calls"), _listed(item.get("invalid_tool_calls"))
+    if malformed:
+        return [*_listed(calls), *malformed]
+    if calls:
         return calls
     if isinstance(called := item.get("function_call"), Mapping):
         return [called]
@@ -239,7 +242,8 @@ def _parts(body: object) -> tuple[Part, ...]:
     if isinstance(body, str):
         return (text_part(body),)
     if isinstance(body, list | tuple):
-        return tuple([part for part in map(read_part, body) if part is not None])
+        found = ((read_part(item), _hosted_result(item)) for item in body)
+        return tuple([part for both in found for part in both if part is not None])
     if not isinstance(body, Mapping):
         return ()
     return _parts(body["parts"] if isinstance(body.get("parts"), list) else [body])
@@ -351,6 +355,18 @@ def _hosted_call(item: Mapping[str, object]) -> Part:
     given = _first(item, "arguments") or (Evidence(shown) if shown else None)
     name = _string(item.get("name")) or kind.removesuffix("_call")
     return Call(_string(item.get("id")), name, given, hosted=True)
+
+
+def _hosted_result(item: object) -> Answer | None:
+    """Return the result that a call which the Responses API executed itself has in its own item."""
+    if not isinstance(item, Mapping) or item.get("type") not in HOSTED_CALLS:
+        return None
+    given = (item.get(key) for key in ("output", "outputs", "results", "error"))
+    value = next((one for one in given if one is not None), None)
+    failed = item.get("error") is not None or item.get("status") == "failed"
+    if value is None and not failed:
+        return None
+    return Answer(_string(item.get("id")), None, _answer_value(value), failed)
 
 
 def _server_call(item: Mapping[str, object]) -> Part:

@@ -248,10 +248,11 @@ def _tokens(usage: Mapping[str, object]) -> Tokens:
     def count(*names: str) -> object:
         return next((usage[name] for name in names if name in usage), None)
 
+    details = mapping(count("input_tokens_details", "prompt_tokens_details"))
     return tokens(
         count("input_tokens", "inputTokens", "prompt_tokens"),
         count("output_tokens", "outputTokens", "completion_tokens"),
-        count("cache_read_input_tokens", "cacheReadInputTokens"),
+        count("cache_read_input_tokens", "cacheReadInputTokens") or details.get("cached_tokens"),
         count("cache_creation_input_tokens", "cacheWriteInputTokens"),
         apart="cache_read_input_tokens" in usage or "cacheReadInputTokens" in usage,
     )
