@@ -26,26 +26,6 @@ def outline(message: Message) -> Outline:
         ({"role": "assistant", "refusal": "No."}, ("assistant", "No.", [], [])),
         (
             {
-                "type": "mcp_call",
-                "id": "m",
-                "name": "look",
-                "arguments": '{"id": 7}',
-                "output": "ok",
-            },
-            ("assistant", None, [LOOK], [("ok", False)]),
-        ),
-        (
-            {
-                "type": "mcp_call",
-                "id": "m",
-                "name": "look",
-                "arguments": '{"id": 7}',
-                "error": "no",
-            },
-            ("assistant", None, [LOOK], [("no", True)]),
-        ),
-        (
-            {
                 "type": "ai",
                 "content": "",
                 "tool_calls": [{"name": "look", "args": GIVEN, "id": "c1"}],
@@ -115,7 +95,7 @@ def outline(message: Message) -> Outline:
         ({"role": "user", "message": {"content": "Why?"}}, ("user", "Why?", [], [])),
     ],
     ids=[
-        *("OpenAI: refusal", "OpenAI: MCP", "OpenAI: MCP failed", "LangChain: malformed"),
+        *("OpenAI: refusal", "LangChain: malformed"),
         *("OpenAI: part of refusal", "OpenAI: function", "OpenAI: thread"),
         *("Haystack: call", "Haystack: result", "AI SDK: results", "failed", "LlamaIndex: result"),
         *(
@@ -130,6 +110,19 @@ def outline(message: Message) -> Outline:
 )
 def test_messages_of_each_form(message: dict[str, Any], expected: Outline) -> None:
     assert [outline(one) for one in read_messages([message])] == [expected]
+
+
+@pytest.mark.parametrize(
+    ("ending", "result"), [({"output": "ok"}, ("ok", False)), ({"error": "no"}, ("no", True))]
+)
+def test_a_call_that_openai_executes_has_its_result(
+    ending: dict[str, Any], result: tuple[str, bool]
+) -> None:
+    item = {"type": "mcp_call", "id": "m", "name": "look", "arguments": '{"id": 7}', **ending}
+
+    (message,) = read_messages(item)
+
+    assert outline(message) == ("assistant", None, [LOOK], [result])
 
 
 @pytest.mark.parametrize(
