@@ -33,6 +33,10 @@ def says_done(turn: Turn, expected: Turn) -> bool:
     return "done" in (turn.final_text or "")
 
 
+async def says_later(turn: Turn, expected: Turn) -> bool:
+    return says_done(turn, expected)
+
+
 @pytest.mark.slow
 def test_lists_of_dicts_models_lines_and_frames_are_scored_alike(tmp_path: Path) -> None:
     pandas = import_module("pandas")
@@ -89,13 +93,28 @@ def test_a_name_alone_is_a_metric_that_only_a_perfect_score_passes() -> None:
         ([{"question": "hi"}], {"columns": {"inptu": "question"}}, "inptu"),
         ([{"evalId": "a", "actualConversation": 7}], {}, "actualConversation"),
         ([made("a")], {"metrics": [7]}, "metrics: found int"),
+        ([made("a")], {"metrics": []}, "metrics: found an empty list"),
+        (
+            [made("a")],
+            {"metrics": says_done},
+            "metrics: found function; expected a file, or a list",
+        ),
+        ([made("a")], {"metrics": [says_later]}, "says_later: an async function"),
+        ([made("a")], {"agent": "no:body", "runs": 0}, "runs: found 0; expected a whole number"),
+        (
+            [made("a")],
+            {"agent": "no:body", "runs": "5"},
+            "runs: found '5'; expected a whole number",
+        ),
+        ([made("a")], {"agent": "no:body", "concurrency": -1}, "concurrency: found -1"),
+        ([made("a")], {"agent": "no:body", "turn_seconds": 0}, "turn_seconds: found 0"),
     ],
 )
 def test_what_cannot_be_scored_is_refused(
     cases: object, options: dict[str, Any], message: str
 ) -> None:
     given: dict[str, Any] = {"metrics": [CALLS], **options}
-    with pytest.raises(InputError, match=message):
+    with pytest.raises((InputError, ConfigurationError), match=message):
         evaluate(cases, **given)
 
 

@@ -15,6 +15,7 @@ from evaltap.experiments.process import AgentEnd, AgentProcess
 from evaltap.experiments.running import Finished, Request, run_experiment
 from evaltap.experiments.tool_calls import MockChoice
 from evaltap.experiments.worker import WorkerSettings
+from evaltap.schemas.errors import InputError
 
 
 def evaluate(
@@ -48,6 +49,11 @@ def evaluate(
         found = evaluate("golden.evalset.json", "metrics.json", agent=answer, runs=5)
         found.outcome.metrics[0].rate.interval
     """
+    for option, count in (("runs", runs), ("concurrency", concurrency)):
+        if not isinstance(count, int) or count < 1:
+            raise InputError(f"{option}: found {count!r}; expected a whole number from 1 on")
+    if not isinstance(turn_seconds, int | float) or turn_seconds <= 0:
+        raise InputError(f"turn_seconds: found {turn_seconds!r}; expected a number above 0")
     scorer = metrics if isinstance(metrics, CaseScorer) else scorer_of(metrics, services)
     name = _text_of(agent)
     settings = Settings(

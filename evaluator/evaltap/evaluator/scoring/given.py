@@ -32,6 +32,11 @@ def read_given(metrics: Metrics) -> tuple[list[EvalMetric], Registry | None]:
     """
     if isinstance(metrics, str | Path):
         return read_metrics(Path(metrics)), None
+    if not isinstance(metrics, Sequence) or not metrics:
+        found = "an empty list" if isinstance(metrics, Sequence) else type(metrics).__name__
+        raise InputError(
+            f"metrics: found {found}; expected a file, or a list of names, metrics and functions"
+        )
     plain: list[EvalMetric | Json] = []
     evaluators: list[Evaluator] = []
     for one in metrics:

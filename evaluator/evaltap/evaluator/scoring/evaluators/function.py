@@ -1,9 +1,11 @@
 """`Func`: a Python function of a turn as an evaluator."""
 
 from collections.abc import Callable
+from inspect import iscoroutinefunction
 
 from evaltap.evaluator.cases.turn import Case, Turn
 from evaltap.evaluator.scoring.contract.context import Status, TurnScore
+from evaltap.evaluator.scoring.contract.errors import MetricError
 from evaltap.evaluator.scoring.contract.evaluator import CostClass
 from evaltap.evaluator.scoring.contract.named import load_function, source_digest
 from evaltap.evaluator.scoring.contract.turn_evaluator import TurnEvaluator, TurnResult
@@ -44,7 +46,10 @@ class Func(TurnEvaluator):
         version: str = "",
         cost_class: CostClass = CostClass.FREE,
     ) -> None:
-        name = name or getattr(function, "__name__", type(function).__name__)
+        own_name = getattr(function, "__name__", type(function).__name__)
+        if iscoroutinefunction(function):
+            raise MetricError(f"{own_name}: an async function; expected one that returns its score")
+        name = name or own_name
         super().__init__(EvalMetric(metric_name=name, threshold=threshold))
         self.version = version or source_digest(function)
         self.cost_class = cost_class
