@@ -11,6 +11,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from evaltap.evaluator.pipeline.live.background import BackgroundRead
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.errors import (
     BusyError,
@@ -20,6 +21,7 @@ from evaltap.evaluator.store.errors import (
     TooSlowError,
 )
 from evaltap.evaluator.store.file_type import is_database
+from evaltap.evaluator.store.queries import StoreReader
 from evaltap.evaluator.store.readers import Readers, shared_reader
 from evaltap.evaluator.store.shards import ShardedStore, shards_sql
 
@@ -390,3 +392,34 @@ def test_a_file_that_is_named_twice_is_refused_since_its_rows_would_count_twice(
     assert shards_sql([Path("a.duckdb")])
     with pytest.raises(StoreError, match="a file is named twice"):
         shards_sql([Path("a.duckdb"), folder / "a.duckdb"])
+
+
+def test_a_background_read_is_cancelled_when_its_consumer_ends(store: Store) -> None:
+    begun = threading.Event()
+    reading = BackgroundRead(store, lambda reader: endless(reader, begun), "test", "it failed")
+    reading.start()
+    assert begun.wait(10)
+
+    began = time.monotonic()
+    reading.close()
+
+    assert time.monotonic() - began < 5
+    assert store.rows(COUNT)
+
+
+def test_a_background_read_that_takes_too_long_is_logged_and_ends_nothing(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    reading = BackgroundRead(
+        store, lambda reader: endless(reader, threading.Event()), "test", "it failed", seconds=0.2
+    )
+    reading.start()
+
+    assert reading.take(wait=True) == []
+    assert "it failed: " in caplog.text
+
+
+def endless(reader: StoreReader, begun: threading.Event) -> object:
+    """Read for as long as it is allowed."""
+    begun.set()
+    return reader.rows(ENDLESS)

@@ -90,6 +90,14 @@ class Gate:
             lease.until, lease.seconds = time.monotonic() + seconds, seconds
             self._changed.notify_all()
 
+    def cancel(self, lease: Lease) -> None:
+        """End a lease: interrupt its statement, and those that follow."""
+        with self._changed:
+            lease.ended = lease.ended or BusyError(
+                f"{self._name}: was closed by the process that has it open; run the command again"
+            )
+            self._changed.notify_all()
+
     @contextmanager
     def closing(self, *, for_good: bool = False) -> Iterator[None]:
         """Run the block, which closes the connection, without readers; new readers wait until it ends.
@@ -100,10 +108,7 @@ class Gate:
             self._closing = True
             self._changed.wait_for(lambda: not self._leases, PATIENCE_SECONDS)
             for lease in self._leases:
-                lease.ended = lease.ended or BusyError(
-                    f"{self._name}: was closed by the process that has it open; run the command again"
-                )
-            self._changed.notify_all()
+                self.cancel(lease)
             self._changed.wait_for(lambda: not self._leases, _GRACE_SECONDS)
             for lease in [*self._leases]:
                 self._end(lease)

@@ -206,6 +206,10 @@ class Session:
         """Set the time limit of the following statements, in seconds from now."""
         self._gate.extend(self._lease, seconds)
 
+    def cancel(self) -> None:
+        """Let the statement under way and those that follow fail; any thread may call this."""
+        self._gate.cancel(self._lease)
+
     def reason(self, error: Exception) -> Exception:
         """Return why a statement failed: its own error, or that the session was ended."""
         return self._lease.ended or error

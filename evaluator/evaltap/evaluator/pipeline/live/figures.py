@@ -1,6 +1,5 @@
 """A task of the consumer: compute its metrics from stored rows; counters count since the process started."""
 
-import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -22,7 +21,6 @@ from evaltap.evaluator.pipeline.live.watcher import MOST_OF_TIME
 from evaltap.evaluator.pipeline.maintenance.completeness import landed_accounts
 from evaltap.evaluator.pipeline.maintenance.lag import oldest_unscored
 from evaltap.evaluator.store.database import Store, sql
-from evaltap.evaluator.store.errors import NoMemoryError
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.formats.monitor import MonitorFile
 
@@ -31,7 +29,6 @@ METRICS_SECONDS: Final = 60.0
 WINDOWS: Final = {"1h": timedelta(hours=1), "24h": timedelta(days=1), "7d": timedelta(days=7)}
 BUCKETS: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 """Seconds."""
-log = logging.getLogger(__name__)
 
 NO_EVIDENCE: Final[Mapping[str, float]] = {}
 
@@ -71,7 +68,9 @@ class Figures(ConsumerTask):
         self._evidence = evidence
         self._sent_at = 0.0
         self._clock = clock
-        self._look = BackgroundRead(store, self._compute, "figures")
+        self._look = BackgroundRead(
+            store, self._compute, "figures", "the Prometheus figures could not be computed"
+        )
         self._began = 0.0
         self._not_before = 0.0
 
@@ -94,11 +93,8 @@ class Figures(ConsumerTask):
         self._look.start()
 
     def _take(self, *, wait: bool = False) -> None:
-        try:
-            if self._look.take(wait=wait) is None:
-                return
-        except NoMemoryError as error:
-            log.warning("the Prometheus figures could not be computed: %s", error)
+        if self._look.take(wait=wait) is None:
+            return
         now = self._clock()
         self._not_before = now + max(LOOK_SECONDS, MOST_OF_TIME * (now - self._began))
 

@@ -1,6 +1,5 @@
 """A task of the consumer: evaluate the watches while turns land, and store new alarms."""
 
-import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -22,7 +21,6 @@ from evaltap.evaluator.monitoring.rules import SILENCE
 from evaltap.evaluator.pipeline.live.background import BackgroundRead
 from evaltap.evaluator.pipeline.live.consumer import ConsumerTask
 from evaltap.evaluator.store.database import Store
-from evaltap.evaluator.store.errors import NoMemoryError
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.formats.monitor import MonitorFile
 
@@ -38,7 +36,6 @@ CAUGHT_UP_SECONDS: Final = 10.0
 """Without a record for this long, the log counts as read to its end, so that silence is the traffic's.  While
 records land, the log itself tells.
 """
-log = logging.getLogger(__name__)
 
 
 class Watcher(ConsumerTask):
@@ -78,6 +75,7 @@ class Watcher(ConsumerTask):
                 leading={one.event.stream for one in firing(read_alerts(reader))},
             ),
             "watch",
+            "the watches could not be evaluated",
         )
         self._began = clock()
         self._due = True
@@ -135,7 +133,7 @@ class Watcher(ConsumerTask):
         return not (self._due or self._evaluation.runs)
 
     def close(self) -> None:
-        """Wait for an evaluation under way, which the next start repeats, and store the last states."""
+        """Cancel an evaluation under way, which the next start repeats, and store the last states."""
         self._evaluation.close()
         if self._unstored is not None:
             note_states(self._store, self._unstored)
@@ -145,11 +143,7 @@ class Watcher(ConsumerTask):
         return any(watch.signal == SILENCE for watch in self.rules.watch)
 
     def _take(self) -> None:
-        try:
-            found = self._evaluation.take()
-        except NoMemoryError as error:
-            log.warning("the watches could not be evaluated: %s", error)
-            found = []
+        found = self._evaluation.take()
         if found is None:
             return
         took = self._clock() - self._began
