@@ -59,6 +59,22 @@ def test_spans_of_any_convention(attributes: Mapping[str, Any]) -> None:
     assert telemetry["inputTokens"] == 1130
 
 
+@pytest.mark.parametrize(("total", "expected"), [(470, 320), (None, 320), (170, 20)])
+def test_langfuses_usage_types_are_apart_unless_the_total_says_otherwise(
+    total: int | None, expected: int
+) -> None:
+    usage = {"input": 100, "input_cached_tokens": 50, "output": 20, "output_reasoning_tokens": 300}
+    stated = usage if total is None else usage | {"total": total}
+    trace = TraceBuilder()
+    root = trace.span("run", None, {KIND: "AGENT", "input.value": "Hi"})
+    details = {"langfuse.observation.usage_details": json.dumps(stated)}
+    trace.span("model", root, LANGFUSE | details)
+
+    telemetry = trace.turn()["telemetry"]
+
+    assert (telemetry["inputTokens"], telemetry["outputTokens"]) == (150, expected)
+
+
 def test_a_stated_total_tells_whether_the_cache_is_counted_to_the_input() -> None:
     assert tokens(2000, 5, 1000, total=2005) == Tokens(2000, 5, 1000, None)
     assert tokens(2000, 5, 1000, total=3005) == Tokens(3000, 5, 1000, None)

@@ -23,7 +23,7 @@ from evaltap.recorder.conventions.reading import (
 from evaltap.recorder.conventions.tool_output import take_output
 from evaltap.recorder.observation import Failure
 from evaltap.recorder.telemetry.spans import LogRecord, Span
-from evaltap.recorder.tokens import tokens
+from evaltap.recorder.tokens import Tokens, tokens
 from evaltap.schemas.chat.evidence import Evidence, argument_values, decode, decode_words
 from evaltap.schemas.chat.shapes import read_messages
 
@@ -107,18 +107,34 @@ def _read_model(reading: Reading, attributes: Mapping[str, object]) -> None:
     reading.output = _messages(left, "assistant")
     usage = decode(attributes.get(USAGE)).value
     if isinstance(usage, dict):
-        reading.use(
-            tokens(
-                whole(usage.get("input", usage.get("prompt_tokens"))),
-                whole(usage.get("output", usage.get("completion_tokens"))),
-                first_whole(usage, *_CACHE_READ),
-                first_whole(usage, *_CACHE_WRITE),
-                apart="input" in usage,
-            )
-        )
+        reading.use(_tokens(usage))
     cost = decode(attributes.get(COST)).value
     if isinstance(cost, dict):
         reading.cost_usd = number(cost.get("total"))
+
+
+def _tokens(usage: Mapping[str, object]) -> Tokens:
+    """Return the tokens of all usage types: `output` excludes `output_reasoning`, if the total says so."""
+    used = tokens(
+        whole(usage.get("input", usage.get("prompt_tokens"))),
+        whole(usage.get("output", usage.get("completion_tokens"))),
+        first_whole(usage, *_CACHE_READ),
+        first_whole(usage, *_CACHE_WRITE),
+        apart="input" in usage,
+    )
+    if used.input is None or used.output is None or not {"input", "output"} <= usage.keys():
+        return used
+    given, said = used.input + _others(usage, "input"), used.output + _others(usage, "output")
+    if usage.get("total") not in (None, given + said):
+        return used
+    return used._replace(input=given, output=said)
+
+
+def _others(usage: Mapping[str, object], side: str) -> int:
+    """Return the tokens of the usage types of a side that are not read by name."""
+    named = (*_CACHE_READ, *_CACHE_WRITE, f"{side}_tokens")
+    others = (key for key in usage if key.startswith(f"{side}_") and key not in named)
+    return sum(whole(usage[key]) or 0 for key in others)
 
 
 def _read_tool(reading: Reading, span: Span) -> None:
