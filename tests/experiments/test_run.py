@@ -242,6 +242,20 @@ def test_everything_that_is_wrong_is_listed_before_the_first_call(
     assert calls() == 0
 
 
+@pytest.mark.slow
+def test_a_case_that_says_nothing_is_expected_runs_beside_one_that_does(evaltap: Evaltap) -> None:
+    drafted = case("loop", "add 1 2", expected=False)
+    for turn in drafted["conversation"]:
+        turn["capture"] = {"finalResponse": "missing", "tools": "missing"}
+    write_set(Path(), [case("sum", "add 2 3"), drafted])
+
+    code, found, _ = run(evaltap, "agents:answer")
+
+    assert code == 3
+    by_id = {one["eval_id"]: one for one in found["cases"]}
+    assert (by_id["sum"]["passed"], by_id["loop"]["not_evaluated"] > 0) == (1, True)
+
+
 def test_what_is_wrong_with_set_metrics_and_agent_is_listed_at_once(evaltap: Evaltap) -> None:
     metrics = json.loads(Path("metrics.json").read_text())
     Path("metrics.json").write_text(json.dumps([{**metrics[0], "evaluatorName": "nobody"}]))

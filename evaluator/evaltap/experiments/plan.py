@@ -40,6 +40,7 @@ class RunCase(MetCase):
     expected: tuple[CaseData, ...]
     """The turns of `conversation`, or of a recorded case without one, which then is its own reference."""
     has_reference: bool
+    """Whether it says what is expected, or, as a drafted case of a loop does, that nothing is."""
     digest: str
     is_recorded: bool = False
     """Whether it comes from production, whose tools must not run by accident."""
@@ -195,7 +196,7 @@ def _case(eval_id: str, data: CaseData, problems: list[str]) -> RunCase:
         app_name=session.get("appName") or "",
         user_id=session.get("userId") or "",
         expected=() if expects else expected,
-        has_reference=expects or describes,
+        has_reference=expects or describes or any("capture" in turn for turn in expected),
         digest=_digest(data),
         recording=recording_of(data),
         mocks=_mocks(given, eval_id, problems),
