@@ -301,3 +301,15 @@ def test_a_call_beside_an_agents_loop_does_not_answer(prompt: str, answer: str) 
 
     assert words(turn, "finalResponse") == answer
     assert intermediate(turn) == ([] if answer == "Refunded." else ["Refunded."])
+
+
+@pytest.mark.parametrize(("parent", "turns"), [(None, 0), ("00000000000000ff", 1)])
+def test_the_trace_of_an_mcp_server_is_no_turn(parent: str | None, turns: int) -> None:
+    trace = TraceBuilder()
+    request = trace.span("POST /mcp", parent, {})
+    call = trace.span(
+        "tools/call look", request, executed("look", **{"mcp.method.name": "tools/call"})
+    )
+    trace.span("chat m", call, chat(told(user("Summarise")), told(says("Short."))))
+
+    assert len(trace.turns()) == turns

@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import islice
 
 from evaltap.recorder.conventions import framework_of
+from evaltap.recorder.conventions.additions import MCP_METHOD
 from evaltap.recorder.conventions.reading import Reading
 from evaltap.recorder.observation import (
     MAX_CONTEXT,
@@ -91,7 +92,7 @@ def _runs_without_agent(tops: Sequence[Node]) -> list[Node]:
     was written. A single one may just as well be a chat below a span that was deliberately not
     exported.
     """
-    chats = [top for top in tops if _has_calls(top)]
+    chats = [top for top in tops if _has_calls(top) and not _only_serves_tools(top)]
     orphans = [top for top in chats if top.kind in ("model", "tool") and top.span.parent_id]
     if len(orphans) < 2:
         return chats
@@ -109,6 +110,18 @@ def _runs_without_agent(tops: Sequence[Node]) -> list[Node]:
     for orphan in orphans:
         orphan.parent = lost
     return [lost, *(top for top in chats if top not in orphans)]
+
+
+def _only_serves_tools(top: Node) -> bool:
+    """Return whether a trace is that of an MCP server, which an agent called without passing its own."""
+    calls, pending = [], [top]
+    while pending:
+        node = pending.pop()
+        if node.kind in ("model", "tool"):
+            calls.append(node)
+        else:
+            pending += node.children
+    return top.span.parent_id is None and all(MCP_METHOD in one.span.attributes for one in calls)
 
 
 def _is_run(root: Node) -> bool:
