@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from evaltap.evaluator import (
@@ -65,6 +66,9 @@ def row(value: Any) -> TurnScore:
         (False, 0, "failed", ""),
         (0.5, 0.5, "passed", ""),
         ((0.25, "too short"), 0.25, "failed", "too short"),
+        (np.float32(0.75) > 0.5, 1, "passed", ""),
+        ((np.float32(0.25), "too short"), 0.25, "failed", "too short"),
+        (np.array([1.0]), None, "error", f"the evaluator returned array([1.]); {WANTED}"),
         (TurnScore(Status.PASSED, 1.0, "fine"), 1, "passed", "fine"),
         (None, None, "not_evaluated", "there is nothing to score"),
         (1.5, None, "error", "score 1.5 is out of range; expected 0 to 1"),

@@ -6,7 +6,7 @@ statuses, the mean and the reason of the case are handled here.
 
 from collections.abc import Iterable, Sequence
 from math import isfinite
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from msgspec import structs
 
@@ -221,6 +221,9 @@ def turn_score(found: TurnResult, threshold: float) -> TurnScore:
     score, reason, rows, value = finding
     if score is None:
         return TurnScore(Status.NOT_EVALUATED, reason=reason, rubric_scores=rows)
+    if getattr(score, "ndim", None) == 0:
+        scalar: Any = score  # of numpy or torch: what a comparison of their numbers returns
+        score = scalar.item()
     if not isinstance(score, (bool, int, float)) or not isinstance(reason, str):
         wrong = f"the evaluator returned {found!r:.200}; expected a score, or a score and a reason"
         return TurnScore(Status.ERROR, reason=wrong)
