@@ -339,6 +339,23 @@ def test_chats_of_other_forms(document: object, tmp_path: Path) -> None:
     assert found.files[0].format == "chat messages"
 
 
+def test_the_state_of_a_thread_of_langgraph_that_waits_is_an_unfinished_turn(
+    tmp_path: Path,
+) -> None:
+    call = {"name": "look", "args": {}, "id": "c", "type": "tool_call"}
+    said = [
+        {"type": "human", "content": "Why?"},
+        {"type": "ai", "content": "", "tool_calls": [call]},
+    ]
+    state = {"values": {"messages": said}, "next": ["tools"], "metadata": {"thread_id": "t-1"}}
+
+    (case,) = read(tmp_path, state).cases
+
+    (turn,) = case["actualConversation"]
+    assert (case["evalId"], turn["telemetry"]["status"]) == ("t-1", "incomplete")
+    assert [tool["name"] for tool in turn["tools"]] == ["look"]
+
+
 # -- exports of traces -----------------------------------------------------------------------------
 
 

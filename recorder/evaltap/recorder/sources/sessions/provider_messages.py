@@ -62,7 +62,8 @@ def messages_in(document: object) -> list[Conversation] | None:
     if isinstance(document, list) and document and all(map(_is_chat, document)):
         return _chats(document)
     whole = mapping(document)
-    found = _items(whole, document)
+    state = mapping(whole.get("values")) if "messages" not in whole else {}  # of LangGraph
+    found = _items(state or whole, document)
     if not found or _is_plain(found):
         return None
     parts = chain.from_iterable(map(steps, found))
@@ -70,7 +71,8 @@ def messages_in(document: object) -> list[Conversation] | None:
     messages = [one for one in read if not (one.text and str(one.text.value).startswith(CONTEXT))]
     if not any(one.text is not None or one.calls for one in messages):
         return None
-    ids = (word(whole.get(name)) for name in _IDS)
+    about = mapping(whole.get("metadata")) if state else whole
+    ids = (word(about.get(name)) for name in _IDS)
     session = next((one for one in ids if one is not None), None)
     return [replace(_conversation(messages), session_id=session)]
 
