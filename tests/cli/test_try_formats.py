@@ -36,6 +36,7 @@ INVOCATION: Line = {
         (
             {
                 "eval_set_result_id": "r",
+                "eval_set_id": "e",
                 "eval_case_results": [
                     {
                         "session_id": "c",
@@ -58,6 +59,12 @@ def test_adk_eval_sets_and_results(document: Line, name: str, told: str, tmp_pat
         ]
         assert (found.files[0].format, found.files[0].contents) == (name, told)
         assert found.cases[0]["evalId"] == "c"
+
+
+def test_an_adk_eval_set_without_cases_is_skipped(tmp_path: Path) -> None:
+    (file,) = read(tmp_path, {"eval_set_id": "e", "eval_cases": []}).files
+
+    assert str(file.skipped) == "ADK eval set, but without any turn"
 
 
 def test_an_error_event_of_adk_ends_its_turn(tmp_path: Path) -> None:

@@ -275,8 +275,6 @@ def _rows(whole: object, path: str, name: str) -> _Rows:
 
 
 def _rows_of_object(whole: JsonObject, path: str, name: str) -> _Rows | None:
-    if is_adk_eval_set(whole):
-        return _recorded(whole, path), "ADK eval set"
     if results := objects(whole.get("eval_case_results")):
         made: list[JsonObject] = []
         for one in results:
@@ -286,6 +284,8 @@ def _rows_of_object(whole: JsonObject, path: str, name: str) -> _Rows | None:
                 {"eval_id": one.get("session_id") or one.get("eval_id"), "conversation": turns}
             )
         return _recorded({"eval_set_id": name, "eval_cases": made}, path), "ADK eval result"
+    if is_adk_eval_set(whole):
+        return _recorded(whole, path), "ADK eval set"
     if is_trajectory(whole):
         return [whole], "chat messages"
     if is_inspect_log(whole):
@@ -307,7 +307,7 @@ def _rows_of_list(whole: list[Json]) -> _Rows | None:
 
 def _recorded(eval_set: Mapping[str, Json], path: str) -> list[Mapping[str, Json]]:
     """Return the cases of an ADK eval set, with their conversations as recorded ones."""
-    cases = from_adk(eval_set, path=path).model_dump(by_alias=True)["evalCases"]
+    cases = from_adk(eval_set, path=path).model_dump(by_alias=True).get("evalCases", [])
     for case in cases:
         case["actualConversation"] = case.pop("conversation", None)
     return list(cases)
