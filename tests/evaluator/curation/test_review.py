@@ -244,6 +244,12 @@ def test_to_approve_what_another_edits_is_to_disagree(review: Review, database: 
     assert agreed["after"]["finalResponse"]["content"] == "No.", "what ann edited is not bob's"
     with Store(database) as store:
         assert {one.key.eval_id: one.passes for one in reviewed_labels(store)} == {"s-1": False}
+    review("edit", found["s-0"], "--tools", "[]")
+    with Store(database) as store:
+        (after,) = store.column(
+            "SELECT after FROM v_review_decisions WHERE action = 'edit' AND eval_id = 's-0'"
+        )
+    assert json.loads(after)["finalResponse"]["content"] == "Sorry, please.", "ann's own edit stays"
     settled = review("approve", found["s-0"], who="eve")
     assert (settled["state"], settled["verdict"], settled["after"]) == ("settled", "good", None)
 

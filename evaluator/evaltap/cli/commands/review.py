@@ -35,6 +35,7 @@ from evaltap.evaluator.curation.review.queue import (
     decide,
     draw_for_labels,
     edited,
+    edited_by,
     exported,
     exported_labels,
     import_decisions,
@@ -144,7 +145,7 @@ def _edit(options: ReviewEditOptions) -> int:
         raise InputError("review edit: give --answer TEXT, --tools JSON, or both")
     with open_store(options.db, create=False) as store:
         reviewer = _who(options.reviewer)
-        one = item(store, options.item).seen_by(reviewer)
+        one = edited_by(store, item(store, options.item), reviewer)
         try:
             tools = None if options.tools is None else json.loads(options.tools)
         except (ValueError, RecursionError) as error:

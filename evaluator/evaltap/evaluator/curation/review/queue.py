@@ -195,6 +195,15 @@ def item(store: StoreReader, item_id: str) -> Item:
     return found[0]
 
 
+def edited_by(store: StoreReader, one: Item, reviewer: str) -> Item:
+    """Return the item with the reviewer's own edit, which a further one goes on from, and none of others."""
+    edits = store.column(
+        "SELECT after FROM v_review_decisions WHERE item_id = ? AND reviewer = ? AND action = 'edit'",
+        [one.item_id, reviewer],
+    )
+    return replace(one, after=orjson.loads(edits[0]) if edits else None)
+
+
 def left_for(store: StoreReader, reviewer: str, queue: str = "") -> int:
     """Return how many items wait for a (further) reviewer and were not decided by this one."""
     return int(
@@ -283,7 +292,7 @@ def undo(store: StoreWriter, reviewer: str, item_id: str = "") -> Item:
 
 
 def edited(one: Item, *, answer: str | None = None, tools: Json = None) -> CaseData:
-    """Return the turn with a reviewer's edits, of an item as seen by them: edits of others stay theirs."""
+    """Return the turn with a reviewer's edits; `edited_by` keeps others' out of them."""
     turn = {
         key: value
         for key, value in plain_turn(one.after or one.turn, "1").items()
@@ -446,7 +455,8 @@ def import_decisions(store: StoreWriter, file: Path, reviewer: str) -> int:
         one = known.get(name) or item(store, name)
         who, after = row.get("reviewer") or reviewer, None
         if action == "edit":
-            after = edited(one.seen_by(who), answer=row.get("answer"), tools=row.get("tools"))
+            own = edited_by(store, one, who)
+            after = edited(own, answer=row.get("answer"), tools=row.get("tools"))
         decided.append((one, who, action, after, row.get("comment")))
     with store.transaction():
         for one, who, action, after, comment in decided:

@@ -21,6 +21,7 @@ from evaltap.evaluator.curation.review.queue import (
     agreement_of,
     decide,
     edited,
+    edited_by,
     item,
     next_item,
     undo,
@@ -154,7 +155,7 @@ def start(writer: CursorWriter, request: PageRequest) -> str:
 
 def act(writer: CursorWriter, request: PageRequest) -> str:
     """Write a decision and claim the next item; return the redirect target."""
-    one = item(writer, request["item"]).seen_by(request.person.name)
+    one = edited_by(writer, item(writer, request["item"]), request.person.name)
     action = request["action"]
     if action not in DECIDED:
         raise InputError(f"unknown decision {action!r}; expected one of {', '.join(DECIDED)}")
