@@ -295,6 +295,11 @@ def test_a_missing_package_is_named(
         getattr(table, method)()
 
 
+def test_a_negative_limit_is_refused_rather_than_answered_with_no_case(db: Path) -> None:
+    with pytest.raises(InputError, match="limit: found -1; expected 0 or more"):
+        Store.open(db).cases(limit=-1)
+
+
 def test_a_file_that_is_no_store_is_refused_when_it_is_opened(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"none\.duckdb"):
         Store.open(tmp_path / "none.duckdb")

@@ -12,6 +12,7 @@ from evaltap.evaluator.analysis.summaries.summaries import catch_up
 from evaltap.evaluator.reports.case import find_case, read_case
 from evaltap.evaluator.reports.scope import check_run
 from evaltap.evaluator.store.remote.client import open_to_read, selected
+from evaltap.schemas.errors import InputError
 
 _ALL: Final = 2**31
 _CASES: Final = {
@@ -53,8 +54,10 @@ class Store:
     def cases(self, filter: str = "", *, where: str = "", limit: int | None = None) -> Table:
         """Return the cases that match a filter and an SQL condition, as `evaltap cases` lists them.
 
-        Raises InputError for an invalid filter or condition.
+        Raises InputError for an invalid filter, condition or limit.
         """
+        if limit is not None and limit < 0:
+            raise InputError(f"limit: found {limit}; expected 0 or more")
         choice = Choice(parse_filter(filter), where)
         with open_to_read(self.path) as store:
             catch_up(store)
