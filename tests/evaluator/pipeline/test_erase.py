@@ -113,6 +113,20 @@ def test_what_was_erased_can_be_written_and_consumed_on(capsys: pytest.CaptureFi
     assert json.loads(capsys.readouterr().out)["turns_landed"] == 1
 
 
+def test_what_was_erased_is_not_lost_to_the_log_alone_or_to_a_new_store(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write_log(Path("log.db"), make_records([*OTHERS[:2], MINE[0], *OTHERS[2:4]]))
+    assert main(["store", "erase", "--subject", USER, "--log", "log.db"]) == 0
+    main(["consume", "--log", "log.db", "--db", "new.duckdb", "--until-idle"])
+    capsys.readouterr()
+
+    for places in (["--log", "log.db"], ["--log", "log.db", "--db", "new.duckdb"]):
+        main(["doctor", *places, "--json"])
+        (producer,) = json.loads(capsys.readouterr().out)["producers"]
+        assert (producer["recorded"], producer["lost"], producer["erased"]) == (5, 0, 1)
+
+
 @pytest.mark.slow
 def test_a_dry_run_tells_the_same_and_changes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     fill(*MINE, *OTHERS[:3])

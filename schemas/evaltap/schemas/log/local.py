@@ -17,8 +17,13 @@ from typing import Literal
 import orjson
 
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.log.opening import APPLICATION_ID, connect_to_append, connect_to_read
-from evaltap.schemas.wire.record import WireRecord
+from evaltap.schemas.log.opening import (
+    APPLICATION_ID,
+    ERASED_TABLE,
+    connect_to_append,
+    connect_to_read,
+)
+from evaltap.schemas.wire.record import WireRecord, parse_seq
 
 RECORDS_PER_READ = 500
 
@@ -136,7 +141,7 @@ class LocalLog:
         return deleted.rowcount
 
     def erase(self, offsets: Sequence[int]) -> None:
-        """Delete records so that no byte of them remains in the file or its WAL.
+        """Delete records so that no byte of them remains in the file or its WAL, only their numbers.
 
         The file is rewritten, which needs as much free space again. Raises InputError when another
         process reads or writes for longer than the busy timeout.
@@ -144,6 +149,10 @@ class LocalLog:
         try:
             self.connection.execute("PRAGMA secure_delete = ON")
             self.connection.execute("BEGIN IMMEDIATE")
+            self.connection.execute(ERASED_TABLE)
+            self.connection.executemany(
+                "INSERT INTO erased VALUES (?, ?)", [*self._numbers(offsets)]
+            )
             self.connection.executemany(
                 'DELETE FROM records WHERE "offset" = ?', [(offset,) for offset in offsets]
             )
@@ -154,6 +163,20 @@ class LocalLog:
             raise InputError(_not_erased(self.path, str(error))) from error
         if busy:
             raise InputError(_not_erased(self.path, "the journal is in use"))
+
+    def erased(self) -> list[tuple[str, int]]:
+        """Return the producer and the number of each record that was erased."""
+        try:
+            return self.connection.execute("SELECT producer_id, seq FROM erased").fetchall()
+        except sqlite3.OperationalError:  # nothing was erased yet
+            return []
+
+    def _numbers(self, offsets: Sequence[int]) -> Iterator[tuple[str, int]]:
+        for offset in offsets:
+            for _, record in self.read(offset, 1):
+                producer_id, seq = record.header("producer_id"), parse_seq(record.header("seq"))
+                if producer_id and seq is not None:
+                    yield producer_id, seq
 
     def used_bytes(self) -> int:
         """Return the bytes in use by records and indexes, without free pages."""

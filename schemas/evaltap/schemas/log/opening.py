@@ -34,6 +34,13 @@ CREATE TABLE IF NOT EXISTS trimmed (
 ) STRICT
 """
 """Created when records are first trimmed."""
+ERASED_TABLE: Final = """
+CREATE TABLE IF NOT EXISTS erased (
+    producer_id TEXT NOT NULL,
+    seq         INTEGER NOT NULL  -- its record of this number was erased on request
+) STRICT
+"""
+"""Created when records are first erased."""
 
 
 class LogMissingError(InputError):
@@ -190,7 +197,8 @@ def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
     A view in place of a table may never end, a trigger or a computed column runs for each row.
     """
     connection.execute("PRAGMA trusted_schema = OFF")
-    expected, later = _schema_of(_SCHEMA.read_text("utf-8")), _schema_of(TRIMMED_TABLE)
+    expected = _schema_of(_SCHEMA.read_text("utf-8"))
+    later = _schema_of(f"{TRIMMED_TABLE};{ERASED_TABLE}")
     found = connection.execute(_OBJECTS, (MAX_OBJECTS + 1,)).fetchall()
     named = {(kind, name): _without_comments(sql) for kind, name, sql in found}
     foreign = [f"{kind} {name}" for kind, name in named if kind in ("view", "trigger")]

@@ -109,7 +109,7 @@ class Account:
         return size(without(self.passed, self.consumed))
 
     def _seen(self) -> Ranges:
-        return merged([*self.on_log, *self.consumed, *self.trimmed])
+        return merged([*self.on_log, *self.consumed, *self.trimmed, *self.erased])
 
     def _highest(self) -> int:
         return max(self.stated, highest(self._seen()))
@@ -226,6 +226,8 @@ def _read_log(path: Path, found: dict[str, Account], db: Path | None) -> None:
         for name, one in gone.items():
             if one.last_seq:
                 _account(found, name).trimmed.append((1, one.last_seq))
+        for name, number in log.erased():
+            _account(found, name).erased.append((number, number))
         for offset, record in chain(manifests, log.records()):
             seq = parse_seq(record.header("seq"))
             producer_id = record.header("producer_id")
