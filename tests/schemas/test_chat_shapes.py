@@ -25,6 +25,10 @@ def outline(message: Message) -> Outline:
     [
         ({"role": "assistant", "refusal": "No."}, ("assistant", "No.", [], [])),
         (
+            {"role": "assistant", "tool_calls": [{"function": {"name": "look", "arguments": ""}}]},
+            ("assistant", None, [("look", {})], []),
+        ),
+        (
             {
                 "type": "ai",
                 "content": "",
@@ -95,7 +99,7 @@ def outline(message: Message) -> Outline:
         ({"role": "user", "message": {"content": "Why?"}}, ("user", "Why?", [], [])),
     ],
     ids=[
-        *("OpenAI: refusal", "LangChain: malformed"),
+        *("OpenAI: refusal", "no arguments", "LangChain: malformed"),
         *("OpenAI: part of refusal", "OpenAI: function", "OpenAI: thread"),
         *("Haystack: call", "Haystack: result", "AI SDK: results", "failed", "LlamaIndex: result"),
         *(

@@ -574,3 +574,15 @@ def test_an_atif_call_that_is_none_is_refused(tmp_path: Path) -> None:
     ((_, row),) = read_rows(tmp_path / "t.json")
     with pytest.raises(FormatError, match="tool calls with a `name`"):
         converted(dict(row))
+
+
+def test_arguments_that_are_an_empty_text_are_none() -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "now", "arguments": ""}}
+    messages = [
+        {"role": "user", "content": "When?"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+    ]
+
+    (turn,) = turns(converted({"messages": messages}))
+
+    assert turn["tools"] == [{"name": "now", "id": "c", "arguments": {}}]

@@ -219,7 +219,7 @@ def _calls(item: Mapping[str, object]) -> tuple[Call, ...]:
                 Call(
                     _string(call.get("id") or call.get("call_id")),
                     _string(source.get("name")),
-                    _first(source, "arguments", "args", "input"),
+                    _arguments(source),
                 )
             )
     return tuple(calls)
@@ -345,7 +345,7 @@ def _call_part(item: Mapping[str, object]) -> Part | None:
         item.get("call_id") or item.get("toolCallId") or item.get("toolUseId") or item.get("id")
     )
     name = item.get("name") or item.get("toolName") or item.get("tool_name")
-    return Call(_string(call_id), _string(name), _first(item, "arguments", "args", "input"))
+    return Call(_string(call_id), _string(name), _arguments(item))
 
 
 def _hosted_call(item: Mapping[str, object]) -> Part:
@@ -490,6 +490,13 @@ def _first(item: Mapping[str, object], *keys: str) -> Evidence | None:
         if key in item:
             return decode(item[key]) if item[key] is not None else Evidence(None)
     return None
+
+
+def _arguments(item: Mapping[str, object]) -> Evidence | None:
+    """Return the arguments of a call; some providers write none as an empty text."""
+    given = _first(item, "arguments", "args", "input")
+    is_blank = given is not None and isinstance(given.value, str) and not given.value.strip()
+    return Evidence({}) if is_blank else given
 
 
 def _answer_value(value: object) -> Evidence:

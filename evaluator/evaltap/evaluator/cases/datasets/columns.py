@@ -359,8 +359,11 @@ class _Reader:
             ("result", ("result", "output")),
         ):
             found = next((call[name] for name in names if call.get(name) is not None), None)
-            if found is not None:
-                made[key] = self.parsed(found) if key == "arguments" else self.plain(found, key)
+            if found is not None and key == "arguments":
+                # Some providers write no arguments as an empty text.
+                made[key] = {} if found == "" else self.parsed(found)
+            elif found is not None:
+                made[key] = self.plain(found, key)
         return made
 
     def parsed(self, value: Json) -> Json:
