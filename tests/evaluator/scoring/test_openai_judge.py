@@ -143,7 +143,8 @@ def test_an_answer_without_text_is_invalid(answer: Answer) -> None:
 
 def test_an_answer_in_parts_is_read_without_the_thoughts() -> None:
     thoughts = {"type": "thinking", "thinking": [{"type": "text", "text": "no"}]}
-    parts = [thoughts, {"type": "text", "text": "yes"}]
+    reasoning = {"type": "reasoning", "text": "no"}
+    parts = [thoughts, reasoning, {"type": "text", "text": "yes"}]
     with judge_of(lambda body: Answer(message={"content": parts})) as (judge, _):
         assert judge.answer(REQUEST).text == "yes"
 

@@ -290,7 +290,9 @@ def _words(content: object) -> str:
     if isinstance(content, str):
         return content
     parts = content if isinstance(content, list) else ()
-    texts = (_object({"part": part}, "part").get("text") for part in parts)
+    texts = (
+        part.get("text") for part in parts if isinstance(part, dict) and part.get("type") == "text"
+    )
     return "".join(text for text in texts if isinstance(text, str))
 
 
