@@ -1,6 +1,6 @@
 """What the options of a command say about tool calls."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
@@ -58,13 +58,15 @@ def lines_of_mocks(
     by_tool = mocks.get("by_tool") or {}
     if not by_tool:
         return
-    parts = [f"{counted(mocks['hits'], 'tool call')} answered"]
-    parts += [f"{mocks['misses']} without a recorded result"] if mocks["misses"] else []
-    parts += [f"{mocks['real']} run for real"] if mocks["real"] else []
-    parts += [f"{mocks['invented']} invented"] if mocks["invented"] else []
-    parts += [f"{mocks['closest']} as the closest recorded call"] if mocks["closest"] else []
-    parts += [f"{counted(mocks['unused'], 'recorded call')} not made"] if mocks["unused"] else []
-    yield ", ".join(parts)
+    parts = {
+        "hits": f"{counted(mocks['hits'], 'tool call')} answered",
+        "misses": f"{mocks['misses']} without a recorded result",
+        "real": f"{mocks['real']} run for real",
+        "invented": f"{mocks['invented']} invented",
+        "closest": f"{mocks['closest']} as the closest recorded call",
+        "unused": f"{counted(mocks['unused'], 'recorded call')} not made",
+    }
+    yield ", ".join(text for name, text in parts.items() if mocks[name] or name == "hits")
     for name, tool in by_tool.items():
         for change in tool["changed_arguments"][:1]:
             yield visible(f"  {name}: {change['difference']} ({change['count']}x)")
@@ -74,9 +76,13 @@ def lines_of_mocks(
     for line in renamed(missed, recorded, asked):
         yield visible(f"  {line}")
     if missed:
-        name = missed[0]
-        ways = [f"--on-miss {name}=llm"]
-        if name in recorded:
-            ways = [f"--ignore-argument {name}.ARGUMENT", f"--on-miss {name}=closest"]
-        ways += [] if served else [f"--read-only {name} to let it run"]
+        ways = _ways(missed[0], recorded, served=served)
         yield visible(f"  if the calls are right: {', or '.join(ways)}")
+
+
+def _ways(name: str, recorded: Container[str], *, served: bool) -> list[str]:
+    """Return the options that would answer the calls of a tool."""
+    ways = [f"--on-miss {name}=llm"]
+    if name in recorded:
+        ways = [f"--ignore-argument {name}.ARGUMENT", f"--on-miss {name}=closest"]
+    return ways if served else [*ways, f"--read-only {name} to let it run"]

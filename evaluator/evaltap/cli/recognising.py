@@ -130,13 +130,17 @@ def _of_events(folder: Path, events: Sequence[tuple[FileRead, JsonObject]]) -> l
     return cases
 
 
-def _read(path: Path, file: FileRead, name: str) -> Sequence[CaseData] | _Items | JsonObject:
-    """Return the cases, the spans or the event of a file; raise EvaltapError if it cannot be read."""
+def _refuse_others(path: Path) -> None:
     if is_database(path):
         raise FormatError(store_instead(path))
     if is_log(path):
         raise FormatError(log_instead(path))
     refuse_binary(path)
+
+
+def _read(path: Path, file: FileRead, name: str) -> Sequence[CaseData] | _Items | JsonObject:
+    """Return the cases, the spans or the event of a file; raise EvaltapError if it cannot be read."""
+    _refuse_others(path)
     # Some programs write a document as a JSON text within JSON.
     documents = [
         (place, value_of(one) if isinstance(one, str) else one)
@@ -194,24 +198,33 @@ def _is_transcript(line: object) -> bool:
     )
 
 
+def _without_messages(empty: Sequence[int], places: Sequence[str]) -> str:
+    where = [places[n] if len(places) > 1 else f"[{n}]" for n in empty]
+    more = ", …" if len(where) > _PLACES_SHOWN else ""
+    shown = ", ".join(where[:_PLACES_SHOWN])
+    return f"{counted(len(empty), 'chat')} without messages ({shown}{more})"
+
+
+def _case_of(row: Mapping[str, Json], number: int, path: str, place: str, eval_id: str) -> CaseData:
+    """Return the case of a row, named `eval_id` if the row does not say."""
+    case = row_case(row, Columns(), number=number, app_name="", path=path, place=place)
+    if not row.keys() & {"id", "evalId", "eval_id", "session_id"}:
+        case["evalId"] = eval_id
+    return case
+
+
 def _chats(
     whole: object, places: Sequence[str], path: Path, file: FileRead, name: str
 ) -> list[CaseData]:
     """Return the cases of model calls, of a chat, of rows with chats, or of an eval set."""
     numbers: Sequence[int] = ()
     if isinstance(whole, list) and (empty := _empty_chats(whole)):
-        where = [places[n] if len(places) > 1 else f"[{n}]" for n in empty]
-        more = ", …" if len(where) > _PLACES_SHOWN else ""
-        file.notes.append(
-            f"{counted(len(empty), 'chat')} without messages ({', '.join(where[:_PLACES_SHOWN])}{more})"
-        )
+        file.notes.append(_without_messages(empty, places))
         numbers = sorted({*range(len(whole))} - {*empty})
         whole = [whole[n] for n in numbers]
     if (calls := calls_in(whole)) is not None:
-        if calls[1]:
-            file.notes.append(
-                f"{counted(calls[1], 'model call')} without messages, as for embeddings"
-            )
+        if bare := calls[1]:
+            file.notes.append(f"{counted(bare, 'model call')} without messages, as for embeddings")
         return _turns("model calls", calls[0], file, name)
     if (chat := messages_in(whole)) is not None:
         return _turns("chat messages", chat, file, name)
@@ -219,19 +232,15 @@ def _chats(
     file.contents = counted(len(rows), "chat" if file.format == "chat messages" else "case")
     if file.format == "ADK eval set":
         file.contents += ", with the turns of their conversations"
-    cases: list[CaseData] = []
+    made = []
     for number, row in zip(numbers or range(len(rows)), rows, strict=True):
         place = f"[{number}]" if len(rows) > 1 else ""
         if file.format in _EVAL_SETS:
-            case = case_data(row, path=str(path), place=place)
+            made.append(case_data(row, path=str(path), place=place))
         else:
-            case = row_case(
-                row, Columns(), number=number + 1, app_name="", path=str(path), place=place
-            )
-            if not row.keys() & {"id", "evalId", "eval_id", "session_id"}:
-                case["evalId"] = name if len(rows) == 1 else f"{name}-{number + 1}"
-        if case.get("actualConversation"):
-            cases.append(case)
+            eval_id = f"{name}-{number + 1}" if place else name
+            made.append(_case_of(row, number + 1, str(path), place, eval_id))
+    cases = [case for case in made if case.get("actualConversation")]
     if rows and not cases:
         raise FormatError(
             f"{file.format}, {file.contents}, but no recorded turns, only questions to run"

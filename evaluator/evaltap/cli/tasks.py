@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +24,21 @@ SHOWN = 3
 _NOT_GIVEN = Path()
 
 
+def _made(tasks: Mapping[str, Task], given: TaskRunOptions) -> dict[str, TaskCases]:
+    """Return the cases of each task; raise InputError for a task without a source, and the reverse."""
+    sources = _sources(given)
+    if unused := next((name for name in sources if name not in tasks), None):
+        raise InputError(f"a file for {unused}: add it to --tasks, or leave it out")
+    options = TaskOptions(tuple(given.checkpoints))
+    made: dict[str, TaskCases] = {}
+    for name, task in tasks.items():
+        if name not in sources:
+            raise InputError(f"--tasks {name}: no rows; name them with --task-file {name}=SOURCE")
+        made[name] = make_cases(name, task, sources[name], options, strict=given.strict)
+        _report_skipped(name, made[name])
+    return made
+
+
 def run_tasks(options: RunOptions, run: Callable[[RunOptions], tuple[int, Finished | None]]) -> int:
     """Run each task as a set of its own, until one is interrupted; return the worst exit code.
 
@@ -36,16 +51,7 @@ def run_tasks(options: RunOptions, run: Callable[[RunOptions], tuple[int, Finish
     if is_file and len(given.tasks) > 1:
         raise InputError(f"--result {options.result}: each task has a result; expected a folder")
     tasks = {name: find_task(name) for name in given.tasks}
-    sources = _sources(given)
-    if unused := next((name for name in sources if name not in tasks), None):
-        raise InputError(f"a file for {unused}: add it to --tasks, or leave it out")
-    options_of_tasks = TaskOptions(tuple(given.checkpoints))
-    made: dict[str, TaskCases] = {}
-    for name, task in tasks.items():
-        if name not in sources:
-            raise InputError(f"--tasks {name}: no rows; name them with --task-file {name}=SOURCE")
-        made[name] = make_cases(name, task, sources[name], options_of_tasks, strict=given.strict)
-        _report_skipped(name, made[name])
+    made = _made(tasks, given)
     codes = []
     with tempfile.TemporaryDirectory(prefix="evaltap-tasks-") as folder:
         for name, task in tasks.items():

@@ -7,7 +7,7 @@ store is written by this thread only.  Each step is durable before the next depe
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -29,6 +29,7 @@ from evaltap.experiments.plan import Plan
 from evaltap.experiments.process import AgentEnd
 from evaltap.experiments.units import (
     NO_TURNS,
+    LandedTurns,
     UnitRow,
     UnitState,
     append_units,
@@ -205,6 +206,28 @@ class Experiment:
 
     # -- what is to be done --
 
+    def _lost(self, begun: Sequence[UnitRow]) -> list[UnitRow]:
+        """Take up the units whose turns have landed; drop the others and return them."""
+        landed = landed_turns(self._store, [row.key for row in begun])
+        lost = []
+        for row in begun:
+            turns = landed.get(row.key)
+            has_end = row.state == "ran" or not self._tells_at_the_end
+            if has_end and turns and (turns.failed or turns.whole >= row.turn_count):
+                self._is_recorded(row)
+            else:
+                lost.append(row)
+        drop_attempts(self._store, [row.key for row in lost])
+        return lost
+
+    def _settle_scored(self, found: Iterable[UnitRow]) -> None:
+        """Have trials scored again that lack the verdict of a metric."""
+        scored = {row.key: row for row in found if row.state == "scored"}
+        drop_unjudged(self._store, scored, self._digests)
+        for key, verdicts in verdicts_of(self._store, scored, self._digests).items():
+            if len(verdicts) < len(self._digests):
+                self._is_recorded(scored[key])
+
     def _take_up(self) -> dict[tuple[str, int], UnitRow]:
         """Return the trials that are done; settle those that an earlier start left half done, or without the
         verdict of a metric.
@@ -214,32 +237,19 @@ class Experiment:
         open_ = [
             row for row in found.values() if row.state in ("begun", "ran") and row.eval_id in cases
         ]
-        landed = landed_turns(self._store, [row.key for row in open_])
-        lost = []
-        for row in open_:
-            turns = landed.get(row.key)
-            has_end = row.state == "ran" or not self._tells_at_the_end
-            if has_end and turns and (turns.failed or turns.whole >= row.turn_count):
-                self._is_recorded(row)
-            else:
-                lost.append(row.key)
-                self._attempts[row.eval_id, row.trial] = row.attempt
-                del found[row.eval_id, row.trial]
-        drop_attempts(self._store, lost)
-        scored = {row.key: row for row in found.values() if row.state == "scored"}
-        drop_unjudged(self._store, scored, self._digests)
-        for key, verdicts in verdicts_of(self._store, scored, self._digests).items():
-            if len(verdicts) < len(self._digests):
-                self._is_recorded(scored[key])
+        for row in self._lost(open_):
+            self._attempts[row.eval_id, row.trial] = row.attempt
+            del found[row.eval_id, row.trial]
+        self._settle_scored(found.values())
         for row in found.values():
             if row.state == "invalid":
                 self._attempts[row.eval_id, row.trial] = row.attempt
         done = {name: row for name, row in found.items() if row.state != "invalid"}
+        ours = [
+            row for row in done.values() if row.trial <= self._plan.runs and row.eval_id in cases
+        ]
         self.progress.planned = len(cases) * self._plan.runs
-        self.progress.skipped = sum(
-            row.trial <= self._plan.runs and row.eval_id in cases and row.key not in self._ready
-            for row in done.values()
-        )
+        self.progress.skipped = sum(row.key not in self._ready for row in ours)
         return done
 
     def _lots(self, done: Mapping[tuple[str, int], UnitRow]) -> Iterator[list[Unit]]:
@@ -335,6 +345,20 @@ class Experiment:
             self._lander.land(batch)
         self._changed.update(self._lander.take_changed())
 
+    def _settled(self) -> Iterator[tuple[CaseKey, _Ended, LandedTurns]]:
+        """Take and yield the ended units whose turns are all there, or did not come in time."""
+        landed = landed_turns(self._store, [*self._ended])
+        now = time.monotonic()
+        for key, ended in list(self._ended.items()):
+            turns = landed.get(key, NO_TURNS)
+            arrived = turns.whole + turns.failed
+            if arrived < ended.end.turns and now - ended.at < ended.patience:
+                continue
+            if ended.end.state == "crashed" and not (turns.failed or ended.told):
+                self._ended[key] = self._recorded_crash(ended, arrived)
+                continue
+            yield key, self._ended.pop(key), turns
+
     def _land(self, source: LocalLogSource) -> None:
         """Land what has arrived, and take up the units whose turns are all there."""
         batch = source.poll(1_000, 0.0)
@@ -343,17 +367,9 @@ class Experiment:
             self._changed.update(self._lander.take_changed())
         if not self._ended:
             return
-        landed = landed_turns(self._store, [*self._ended])
-        rows, forked, expected, now = [], [], {}, time.monotonic()
-        for key, ended in list(self._ended.items()):
-            turns = landed.get(key, NO_TURNS)
+        rows, forked, expected = [], [], {}
+        for key, ended, turns in self._settled():
             wanted, arrived = ended.end.turns, turns.whole + turns.failed
-            if arrived < wanted and now - ended.at < ended.patience:
-                continue
-            if ended.end.state == "crashed" and not (turns.failed or ended.told):
-                self._ended[key] = self._recorded_crash(ended, arrived)
-                continue
-            del self._ended[key]
             row = self._arrived(ended, arrived, wanted)
             self.progress.spent_usd += ended.end.partners_usd + (turns.cost_usd or 0.0)
             if ended.end.expected and row.state == "ran":

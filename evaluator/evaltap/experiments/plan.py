@@ -110,16 +110,14 @@ def read_set(path: Path, chosen: Sequence[str] = ()) -> CaseSet:
         elif eval_id in cases:
             problems.append(f"{eval_id}: occurs a second time; keep one")
         else:
-            cases[eval_id] = _case(
-                eval_id, data, problems if not chosen or eval_id in chosen else []
-            )
+            concerns = not chosen or eval_id in chosen
+            cases[eval_id] = _case(eval_id, data, problems if concerns else [])
     if not cases:
         problems.append("contains no cases; add at least one")
-    unknown = [one for one in chosen if one not in cases]
-    problems += [
-        f"--case {one}: no such case; {did_you_mean(one, cases) or 'check the id'}"
-        for one in unknown
-    ]
+    for one in chosen:
+        if one not in cases:
+            hint = did_you_mean(one, cases) or "check the id"
+            problems.append(f"--case {one}: no such case; {hint}")
     refuse(str(path), problems)
     found = CaseSet(name or eval_set_name(path), tuple(cases.values()))
     return only(found, chosen) if chosen else found
@@ -260,8 +258,7 @@ def _said(turn: CaseData | None) -> tuple[str, str]:
         return "", "has an image, audio or a file that the recorder knows by its digest only"
     content = message.get("content")
     if not isinstance(content, str) or not content:
-        texts = (one.get("text") for one in parts)
-        content = "\n".join(one for one in texts if isinstance(one, str))
+        content = "\n".join(one["text"] for one in parts if isinstance(one.get("text"), str))
     if is_hash(content):
         return "", "has a user message that was recorded as a hash"
     return content, "" if content else "has an empty user message"

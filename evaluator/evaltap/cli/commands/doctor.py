@@ -2,11 +2,11 @@
 
 import os
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from evaltap.cli.declared import STORE
 from evaltap.cli.messages import print_json
@@ -33,55 +33,81 @@ if TYPE_CHECKING:  # they need DuckDB, an optional package
 _SIGNS = {"ok": "ok     ", "note": "note   ", "problem": "PROBLEM"}
 
 
+def _of_environment(log: str | None) -> Iterator[Diagnostic]:
+    none = f"no {FILE_NAME} in this folder or above (`evaltap init` writes one)"
+    settings = find_settings(Path.cwd(), os.environ)
+    yield Diagnostic("settings file", str(settings or none), "ok")
+    yield from diagnose()
+    config = RecorderConfig()
+    if log is not None and log != config.log:
+        yield from log_diagnostics(log, config.log_max_bytes)
+
+
 def run(options: DoctorOptions) -> int:
     """Print the findings; return 1 if something is wrong."""
     log = options.log or options.usual_log
-    config, settings = RecorderConfig(), find_settings(Path.cwd(), os.environ)
-    none = f"no {FILE_NAME} in this folder or above (`evaltap init` writes one)"
-    sights = [Diagnostic("settings file", str(settings or none), "ok"), *diagnose()]
-    if log not in (None, config.log):
-        sights += log_diagnostics(log, config.log_max_bytes)
+    location = parse_log_location(log) if log else None
+    sights = [*_of_environment(log)]
     if options.db is not None and not options.db.exists() and is_discovered(STORE):
         missing = "does not exist yet; `evaltap consume` creates it"
         sights.append(Diagnostic(f"store {options.db}", missing))
         options = replace(options, db=None)
     lag = _lag(options.db)
-    if lag is not None and lag.cases:
-        behind = f"{counted(lag.cases, 'case')} without scores, the oldest for {lag.seconds:,.0f} s"
-        sights.append(Diagnostic("scoring", behind, "note"))
-    location = parse_log_location(log) if log else None
+    sights += _behind(lag)
     found = _accounts(None if isinstance(location, KafkaLocation) else location, options)
     topics = _topics(location, options.db) if isinstance(location, KafkaLocation) else _Topics()
     sights += topics.sights
     # While the topic has unread records, missing records may be among them.
     total = Total.of(found, waits=topics.away or topics.waiting > 0)
     if options.json:
-        rows = [
+        print_json(_data(sights, topics, found, total.losses, lag))
+    else:
+        _print_sights(sights)
+        topics.print()
+        _print_accounts(found, total, options.db)
+    wrong = any(one.severity == "problem" for one in sights)
+    lost = total.losses or any(account.unaccounted for account in found)
+    return int(bool(wrong or lost or topics.has_gap))
+
+
+def _behind(lag: "Lag | None") -> Iterator[Diagnostic]:
+    if lag is not None and lag.cases:
+        behind = f"{counted(lag.cases, 'case')} without scores, the oldest for {lag.seconds:,.0f} s"
+        yield Diagnostic("scoring", behind, "note")
+
+
+def _data(
+    sights: Sequence[Diagnostic],
+    topics: "_Topics",
+    found: Sequence[Account],
+    losses: Mapping[str, int],
+    lag: "Lag | None",
+) -> dict[str, Any]:  # Any: JSON
+    return {
+        "sights": [
             {"about": s.about, "found": s.found, "verdict": s.verdict, "remedy": s.remedy}
             for s in sights
-        ]
-        data = {
-            "sights": rows,
-            "partitions": [position.data() for position in topics.positions],
-            "producers": [account_data(account) for account in found],
-            "losses": total.losses,
-            "unscored": None if lag is None else lag.data(),
-        }
-        print_json(data)
-    else:
-        for sight in sights:
-            _print_line(f"{_SIGNS[sight.severity]} ", f"{sight.about}: {sight.found}")
-            if sight.remedy:
-                _print_line("        -> ", sight.remedy)
-        topics.print()
-        if found:
-            print(f"\n{'LOST   ' if total.losses else 'ok     '} {total}")
-        for account in found:
-            for line in account_lines(account, options.db):
-                print(line)
-    wrong = [one for one in sights if one.severity == "problem"]
-    lost = total.losses or any(account.unaccounted for account in found)
-    return 1 if wrong or lost or topics.has_gap else 0
+        ],
+        "partitions": [position.data() for position in topics.positions],
+        "producers": [account_data(account) for account in found],
+        "losses": losses,
+        "unscored": None if lag is None else lag.data(),
+    }
+
+
+def _print_sights(sights: Iterable[Diagnostic]) -> None:
+    for sight in sights:
+        _print_line(f"{_SIGNS[sight.severity]} ", f"{sight.about}: {sight.found}")
+        if sight.remedy:
+            _print_line("        -> ", sight.remedy)
+
+
+def _print_accounts(found: Sequence[Account], total: Total, db: Path | None) -> None:
+    if found:
+        print(f"\n{'LOST   ' if total.losses else 'ok     '} {total}")
+    for account in found:
+        for line in account_lines(account, db):
+            print(line)
 
 
 class _Topics(NamedTuple):

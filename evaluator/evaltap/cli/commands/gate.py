@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import NoReturn
 
 from evaltap.cli.declared import options_of
 from evaltap.cli.messages import print_json, say
@@ -46,6 +47,12 @@ from evaltap.schemas.files.content import eval_set_name
 from evaltap.schemas.files.documents import iter_cases, read_gate
 
 
+def _refuse_nothing(source: str, invalid: Sequence[str]) -> NoReturn:
+    nothing = f"{source}: no cases found; expected at least one"
+    problems = ["no case could be checked:", *invalid] if invalid else [nothing]
+    raise InputError("\n".join(problems))
+
+
 def run(options: GateOptions) -> int:
     """Check the cases and print the verdicts; return the exit code."""
     base = _baseline(options)
@@ -73,17 +80,14 @@ def run(options: GateOptions) -> int:
                     gated.append(one)
                     show(len(gated))
     if not gated:
-        nothing = f"{source}: no cases found; expected at least one"
-        problems = ["no case could be checked:", *invalid] if invalid else [nothing]
-        raise InputError("\n".join(problems))
+        _refuse_nothing(source, invalid)
     head = gated_side(gate, gated, source, varying)
     found = _comparison(gate, options, base, head, gated)
     code, messages = gate_exit(
         gated, found, fail_on=options.fail_on, min_pass_rate=options.rules.min_pass_rate
     )
-    if invalid:
-        messages = [*messages, *(f"not checked: {one}" for one in invalid)]
-        code = code or (0 if options.fail_on == "never" else 3)
+    if invalid and options.fail_on != "never":
+        code = code or 3
     if options.json:
         print_json(gate_data(gated, found, code, invalid))
     else:
@@ -93,7 +97,7 @@ def run(options: GateOptions) -> int:
             print_comparison(found)
     placeholders = sum(one.result.score.placeholders for one in gated)
     report_missing_references("gate", placeholders, gate.scorer.metrics)
-    _warn(messages)
+    _warn([*messages, *(f"not checked: {one}" for one in invalid)])
     return code
 
 

@@ -240,15 +240,19 @@ def outline_type(model: type[BaseModel], *, strict: bool = True) -> type[Struct]
     return known
 
 
+def _optional(arguments: Sequence[Any], *, strict: bool) -> Any:
+    given = [argument for argument in arguments if argument is not type(None)]
+    kind = _kind(given[0], strict=strict) if len(given) == 1 else None
+    return kind if strict or kind is None or kind is Raw else kind | None
+
+
 def _kind(annotation: Any, *, strict: bool) -> Any:
     """Return the type of a field in the outline; None if it has none."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _kind(arguments[0], strict=strict)
     if origin in (Union, types.UnionType):
-        given = [argument for argument in arguments if argument is not type(None)]
-        kind = _kind(given[0], strict=strict) if len(given) == 1 else None
-        return kind if strict or kind is None or kind is Raw else kind | None
+        return _optional(arguments, strict=strict)
     if origin in (list, dict):
         item = _kind(arguments[-1], strict=strict)
         return None if item is None else types.GenericAlias(origin, (*arguments[:-1], item))

@@ -25,6 +25,7 @@ from evaltap.evaluator.curation.picks import OFFERED, STRATIFIED, Offer, TurnKey
 from evaltap.evaluator.curation.recipe import Pick, Recipe
 from evaltap.evaluator.curation.values import Seen, seen_of_set
 from evaltap.evaluator.store.queries import StoreReader
+from evaltap.schemas.data import CaseData
 from evaltap.schemas.text import did_you_mean_one_of
 
 Progress = Callable[[int], None]
@@ -179,31 +180,36 @@ def _allowed(
     """Return the offers that a pick accepts, with the strata that are computed in Python."""
     found = [offer for offer in offers if offer.key in compared]
     if "language" in pick.by and pick.label in STRATIFIED:
-        languages = [language_of(compared[offer.key].text) for offer in found]
-        found = [
-            offer._replace(label=f"{offer.label}{', ' if ':' in offer.label else ':'}{language}")
-            for offer, language in zip(found, languages, strict=True)
-        ]
+        found = [_with_language(offer, compared[offer.key].text) for offer in found]
     if not pick.against:
         return found
     path = Path(pick.against)
     cases = read_set(path if path.is_absolute() else recipe.folder / path).cases
     if pick.label == "new":
-        # Those that are not similar to any case of the set: other tools or other words.
-        radius = RADIUS if recipe.radius is None else recipe.radius
-        texts: dict[str, list[str]] = {}
-        for turn in chain.from_iterable(map(expected_turns, cases)):
-            text = normal(message_text(turn.get("userContent")))
-            texts.setdefault(tool_path(turn), []).append(text)
-        known = {path: SimilarTexts(same) for path, same in texts.items()}
-
-        def is_new(one: ComparedTurn) -> bool:
-            index = known.get(one.block.tool_path)
-            return index is None or float(index.to_text(normal(one.text)).max()) < radius
-
+        is_new = _unlike(cases, RADIUS if recipe.radius is None else recipe.radius)
         return [offer for offer in found if is_new(compared[offer.key])]
     covered = {_value(pick, turn) for turn in seen_of_set(cases, store)}
     return [offer for offer in found if offer.label.partition(":")[2] not in covered]
+
+
+def _with_language(offer: Offer, text: str) -> Offer:
+    separator = ", " if ":" in offer.label else ":"
+    return offer._replace(label=f"{offer.label}{separator}{language_of(text)}")
+
+
+def _unlike(cases: Iterable[CaseData], radius: float) -> Callable[[ComparedTurn], bool]:
+    """Return whether a turn is similar to no turn of some cases: it has other tools or other words."""
+    texts: dict[str, list[str]] = {}
+    for turn in chain.from_iterable(map(expected_turns, cases)):
+        text = normal(message_text(turn.get("userContent")))
+        texts.setdefault(tool_path(turn), []).append(text)
+    known = {path: SimilarTexts(same) for path, same in texts.items()}
+
+    def is_new(one: ComparedTurn) -> bool:
+        index = known.get(one.block.tool_path)
+        return index is None or float(index.to_text(normal(one.text)).max()) < radius
+
+    return is_new
 
 
 def _value(pick: Pick, turn: Seen) -> str | None:

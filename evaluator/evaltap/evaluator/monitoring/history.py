@@ -49,6 +49,9 @@ class Standing(NamedTuple):
     """The number of alarms that are part of it."""
 
 
+_NO_STANDING: Final = Standing("", False, datetime.min, None)
+
+
 class Key(NamedTuple):
     """Identifies a stream in the table."""
 
@@ -56,6 +59,23 @@ class Key(NamedTuple):
     slice: str
     quantile: float
     """The 95th percentile if there is none, as in rows from before there were other quantiles."""
+
+
+def _standings(store: Store) -> dict[Key, Standing]:
+    return {
+        Key(watch, slice_, quantile or COMMON): Standing(
+            alert_id, status == "firing", at, quantile, joined or 0
+        )
+        for watch, slice_, quantile, alert_id, status, at, joined in store.rows(_STANDINGS)
+    }
+
+
+def _streams(events: Iterable[Event]) -> dict[Key, list[Event]]:
+    streams: dict[Key, list[Event]] = {}
+    for event in events:
+        if not event.part_of:
+            streams.setdefault(_key(event), []).append(event)
+    return streams
 
 
 def note_alerts(
@@ -66,18 +86,10 @@ def note_alerts(
     Alarms that are part of another one are stored with it.
     `watches` are the names of all watches: an alarm of a removed watch has ended.
     """
-    known = {
-        Key(watch, slice_, quantile or COMMON): Standing(
-            alert_id, status == "firing", at, quantile, joined or 0
-        )
-        for watch, slice_, quantile, alert_id, status, at, joined in store.rows(_STANDINGS)
-    }
+    known = _standings(store)
     events = list(events)
     measures = {event.watch: event.measure for event in events}
-    streams: dict[Key, list[Event]] = {}
-    for event in events:
-        if not event.part_of:
-            streams.setdefault(_key(event), []).append(event)
+    streams = _streams(events)
     for key, one in known.items():
         is_gone = key.watch in measures or (watches and key.watch not in watches)
         if one.firing and is_gone and key not in streams:
@@ -92,12 +104,10 @@ def note_alerts(
     found.sort(key=lambda one: (one.event.at or datetime.min, one.event.watch))
     _note_joined(store, known, streams)
     if found:
+        cases = [(one.alert_id, case, one.noted_at) for one in found for case in one.event.cases]
         with store.transaction():
             store.append("alerts", [*map(_row, found)])
-            store.append(
-                "alert_cases",
-                [(one.alert_id, case, one.noted_at) for one in found for case in one.event.cases],
-            )
+            store.append("alert_cases", cases)
     return found
 
 
@@ -196,10 +206,11 @@ def _new(
     An alarm that is on remains the same alarm if late turns move its beginning.
     """
     rows: list[Alert] = []
-    on, alert_id = (known.firing, known.alert_id) if known else (False, "")
+    known = known or _NO_STANDING
+    on, alert_id = known.firing, known.alert_id
     turned = [one for one in events if one.status in ("firing", "resolved")]
     for event in turned:
-        late = known is not None and event.at is not None and event.at <= known.at
+        late = event.at is not None and event.at <= known.at
         begins = event.status == "firing"
         if late or begins == on:
             continue
@@ -214,10 +225,12 @@ def _new(
         alert_id = _alert_id(key, event, alert_id) if now_on else alert_id
         rows.append(Alert(alert_id, event, True, store.now()))
     # Receivers are not notified of alarms that began and ended before they were found.
-    over = {one.alert_id for one in rows if one.began} & {
-        one.alert_id for one in rows if not one.began
-    }
+    over = _ids(rows, began=True) & _ids(rows, began=False)
     return [replace(one, notify=one.alert_id not in over) for one in rows]
+
+
+def _ids(alerts: Iterable[Alert], *, began: bool) -> set[str]:
+    return {one.alert_id for one in alerts if one.began == began}
 
 
 def _key(event: Event) -> Key:

@@ -40,12 +40,8 @@ class _Alarm:
         return self.ends is None or (self.ends.at is not None and self.ends.at >= at)
 
 
-def joined(events: Sequence[Event], leading: Collection[tuple[object, ...]] = ()) -> list[Event]:
-    """Return events in which each alarm that is part of another one names it in `part_of`.
-
-    An alarm lists those that are part of it, and ends with the last of them; until then its own watch is not
-    ok.  The first one leads, but alarms of the streams `leading`, which receivers know, lead before others.
-    """
+def _incidents(events: Sequence[Event]) -> list[list[_Alarm]]:
+    """Return the alarms by incident: those of one cause, each of which began while another was on."""
     incidents: list[list[_Alarm]] = []
     for alarm in sorted(_alarms(events), key=lambda one: _began(one.fires)):
         for one in incidents:
@@ -56,8 +52,17 @@ def joined(events: Sequence[Event], leading: Collection[tuple[object, ...]] = ()
                 break
         else:
             incidents.append([alarm])
+    return incidents
+
+
+def joined(events: Sequence[Event], leading: Collection[tuple[object, ...]] = ()) -> list[Event]:
+    """Return events in which each alarm that is part of another one names it in `part_of`.
+
+    An alarm lists those that are part of it, and ends with the last of them; until then its own watch is not
+    ok.  The first one leads, but alarms of the streams `leading`, which receivers know, lead before others.
+    """
     changed: dict[int, Event | None] = {}
-    for alarms in incidents:
+    for alarms in _incidents(events):
         if len(alarms) > 1:
             changed |= _as_one(alarms, leading)
     found = [new for event in events if (new := changed.get(id(event), event)) is not None]

@@ -119,9 +119,7 @@ def where_of(watch: Watch, within: Mapping[str, str]) -> str:
     )
 
 
-def _problem(watch: Watch, names: Mapping[str, int], where: str) -> str:
-    if not watch.name or names[watch.name] > 1:
-        return f"`name` is {watch.name!r}; expected a unique, non-empty name"
+def _signal_problem(watch: Watch) -> str:
     known = (*SIGNALS, *MEANS, SILENCE)
     if watch.signal not in known:
         hint = did_you_mean_one_of(watch.signal, known)
@@ -131,6 +129,14 @@ def _problem(watch: Watch, names: Mapping[str, int], where: str) -> str:
         return f"`{watch.signal}` needs a `metric`; name one"
     if watch.metric and not of_metric:
         return f"`{watch.signal}` takes no `metric`; leave it out"
+    return ""
+
+
+def _problem(watch: Watch, names: Mapping[str, int], where: str) -> str:
+    if not watch.name or names[watch.name] > 1:
+        return f"`name` is {watch.name!r}; expected a unique, non-empty name"
+    if problem := _signal_problem(watch):
+        return problem
     if watch.severity and watch.severity not in SEVERITIES:
         hint = did_you_mean_one_of(watch.severity, SEVERITIES)
         return f"unknown severity {watch.severity!r}; {hint}"

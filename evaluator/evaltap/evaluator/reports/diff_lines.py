@@ -90,6 +90,14 @@ def lines_of(steps: Sequence[Step]) -> tuple[DiffLine, ...]:
     return tuple(lines)
 
 
+def _sign(step: Step) -> tuple[str, str]:
+    """Return the sign and the word of a step."""
+    call = step.actual or step.expected
+    if step.kind == "made" and call is not None and call.error:
+        return "!", "failed"
+    return SIGNS[step.kind], WORDS[step.kind]
+
+
 def _line(step: Step) -> DiffLine:
     call = step.actual or step.expected
     name = call.name if call else ""
@@ -98,15 +106,11 @@ def _line(step: Step) -> DiffLine:
         for one in step.differences
     )
     touched = {found[0] for one in step.differences if (found := _FIRST_KEY.match(one.path))}
-    sign, word = SIGNS[step.kind], WORDS[step.kind]
-    if step.kind == "made" and call is not None and call.error:
-        sign, word = "!", "failed"
     whole = any(not one.path for one in step.differences)
     arguments = () if call is None or whole else _arguments(call.arguments)
     return DiffLine(
         step.kind,
-        sign,
-        word,
+        *_sign(step),
         name,
         step.expected,
         step.actual,

@@ -10,7 +10,7 @@ from evaltap.evaluator.cases.origin import case_identity
 from evaltap.evaluator.reports.compare.gating import GatedCase, pass_rate
 from evaltap.evaluator.reports.compare.model import Comparison, comparison_data
 from evaltap.evaluator.reports.console import console, plain_table, shorten
-from evaltap.evaluator.scoring.gates.gate import Gate, GateResult, threshold_text
+from evaltap.evaluator.scoring.gates.gate import DimensionResult, Gate, GateResult, threshold_text
 from evaltap.schemas.text import counted
 
 SHOWN = 10
@@ -52,17 +52,22 @@ def _table(gate: Gate, results: Sequence[GateResult], title: str) -> Table:
         table.add_column(name, justify="right")
     for place, name in enumerate(one.name for one in results[0].dimensions):
         found = [result.dimensions[place] for result in results]
-        threshold = gate.thresholds.get(name)
-        scores = [one.score for one in found if one.score is not None]
-        counts = [sum(one.status == status for one in found) for status in counted]
-        mean = f"{sum(scores) / len(scores):.3f}" if scores else "-"
-        unchecked = len(found) - sum(counts)
-        shown = [f"{count:,}" for count in (*counts, unchecked)]
-        if threshold is None:
-            shown[:2] = ["-", "-"]
-        needed = "informs" if threshold is None else threshold_text(threshold)
-        table.add_row(Text(name), needed, *shown, mean)
+        table.add_row(Text(name), *_cells(found, gate.thresholds.get(name), counted))
     return table
+
+
+def _cells(
+    found: Sequence[DimensionResult], threshold: float | None, counted: Sequence[str]
+) -> list[str]:
+    scores = [one.score for one in found if one.score is not None]
+    counts = [sum(one.status == status for one in found) for status in counted]
+    mean = f"{sum(scores) / len(scores):.3f}" if scores else "-"
+    unchecked = len(found) - sum(counts)
+    shown = [f"{count:,}" for count in (*counts, unchecked)]
+    if threshold is None:
+        shown[:2] = ["-", "-"]
+    needed = "informs" if threshold is None else threshold_text(threshold)
+    return [needed, *shown, mean]
 
 
 def gate_data(

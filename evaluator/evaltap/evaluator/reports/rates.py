@@ -16,6 +16,13 @@ from evaltap.evaluator.reports.safe_text import visible
 DIGEST_WIDTH: Final = 8
 
 
+def _about(rates: Sequence[SliceRate]) -> str:
+    known = [rate.estimate for rate in rates if rate.estimate]
+    if any(abs(one.estimated_turns - one.rate.n) > 0.5 for one in known):
+        return "of all traffic (weighted; turns and sessions as recorded)"
+    return "of all turns"
+
+
 def print_rates(rates: Sequence[SliceRate], by: Sequence[str], out: Console) -> None:
     """Print a row for each slice and metric version."""
     if not rates:
@@ -23,10 +30,7 @@ def print_rates(rates: Sequence[SliceRate], by: Sequence[str], out: Console) -> 
     names = _names(rates)
     named = list(dict.fromkeys(names))
     flags = [*chain.from_iterable(rate.flags for rate in rates)]
-    about = "of all turns"
-    known = [rate.estimate for rate in rates if rate.estimate]
-    if any(abs(one.estimated_turns - one.rate.n) > 0.5 for one in known):
-        about = "of all traffic (weighted; turns and sessions as recorded)"
+    about = _about(rates)
     title = f"{named[0]}, {about}" if len(named) == 1 else about
     table = plain_table(1, Text(title), edge=False)
     for name in by:
@@ -40,7 +44,7 @@ def print_rates(rates: Sequence[SliceRate], by: Sequence[str], out: Console) -> 
     if flags:
         table.add_column("flags", min_width=max(map(len, flags)))
     for rate, called in zip(rates, names, strict=True):
-        cells = ["-" if rate.slice[name] is None else _shown(rate.slice[name]) for name in by]
+        cells = [_cell(rate.slice[name]) for name in by]
         table.add_row(
             *map(Text, cells),
             *([Text(called)] if len(named) > 1 else []),
@@ -74,8 +78,8 @@ def _named(rate: SliceRate) -> str:
     if rate.metric is None:
         return rate.signal
     signal = "" if rate.signal == "pass_rate" else f"{rate.signal} "
-    return signal + _shown(rate.metric)
+    return signal + visible(rate.metric or "")
 
 
-def _shown(text: str | None) -> str:
-    return visible(text or "")
+def _cell(text: str | None) -> str:
+    return "-" if text is None else visible(text)

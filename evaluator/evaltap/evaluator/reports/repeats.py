@@ -129,6 +129,10 @@ def print_pass_k(rows: Sequence[PassK], out: Console) -> None:
         )
     out.print(Text(title), soft_wrap=True)
     out.print(table, crop=False)
+    _print_intervals(rows, out)
+
+
+def _print_intervals(rows: Sequence[PassK], out: Console) -> None:
     named = [(row, row.pass_at) for row in rows if row.metric_name and row.pass_at]
     if named:
         out.print(Text("95 % intervals, over cases: pass@k, pass^k"))

@@ -9,7 +9,7 @@ from evaltap.evaluator.analysis.estimates.scope import CASE, Scope, Signal, Unit
 from evaltap.evaluator.analysis.estimates.turns import choose_turns
 from evaltap.evaluator.analysis.stats.estimate import Cell, Profile, estimate
 from evaltap.evaluator.analysis.stats.rate import Rate
-from evaltap.evaluator.store.queries import StoreReader
+from evaltap.evaluator.store.queries import Rows, StoreReader
 
 _VERDICT: Final = Signal("verdict", "TRUE", of_metric=True)
 _FAILING: Final = frozenset({"failed", "error", "crashed"})
@@ -28,6 +28,19 @@ class Traffic:
     cases: Mapping[str, SliceRate] = field(default_factory=dict)
     """Like the rates, the share of cases."""
     weighted: bool = True
+
+
+def _share(
+    cases: Rows, has: Callable[[set[str]], bool], counts: Callable[[set[str]], bool] = bool
+) -> Rate | None:
+    """Return the share of cases whose verdicts have something, among those that count."""
+    profiles = (
+        Profile((Cell(probability, 1, float(has(found)), float(has(found))),), sessions)
+        for probability, verdicts, sessions in cases
+        if counts(found := set(verdicts))
+    )
+    shared = estimate(profiles, unit="cases")
+    return shared.rate if shared else None
 
 
 def read_traffic(
@@ -60,20 +73,8 @@ def read_traffic(
             " SELECT any_value(probability) AS probability, list_sort(list(DISTINCT has)) AS verdicts"
             " FROM {turns} GROUP BY session) GROUP BY ALL ORDER BY ALL"
         )
-
-    def share(
-        has: Callable[[set[str]], bool], counts: Callable[[set[str]], bool] = bool
-    ) -> Rate | None:
-        profiles = (
-            Profile((Cell(probability, 1, float(has(found)), float(has(found))),), sessions)
-            for probability, verdicts, sessions in cases
-            if counts(found := set(verdicts))
-        )
-        shared = estimate(profiles, unit="cases")
-        return shared.rate if shared else None
-
-    crashed = share(lambda one: "crashed" in one)
-    passing = share(lambda one: not one & _FAILING, lambda one: one != {"not_evaluated"})
+    crashed = _share(cases, lambda one: "crashed" in one)
+    passing = _share(cases, lambda one: not one & _FAILING, lambda one: one != {"not_evaluated"})
     by_name = {rate.metric: rate for rate in of_cases if rate.metric is not None}
     # Cases of which rules left turns out have no probability of their own.
     for name in (left_out := store.column(_LEFT_OUT)):

@@ -103,17 +103,21 @@ def open_when_free(path: Path, reading: Sequence[Place] = ()) -> duckdb.DuckDBPy
             time.sleep(0.05)
 
 
+def _refuse_other_kinds(path: Path) -> None:
+    if path.is_dir():
+        raise StoreError(f"{path}: is a folder; expected a DuckDB file")
+    if path.exists() and not path.is_file():  # opening a pipe would block forever
+        raise StoreError(f"{path}: is a pipe or device; expected a DuckDB file")
+
+
 def open_file(path: Path, reading: Sequence[Place] = ()) -> duckdb.DuckDBPyConnection:
     """Open or create a file whose SQL may use files of the places `reading` and no others.
 
     A file that may not be written is opened for reading.  Raises StoreError if it cannot be used,
     StoreHeldError if another process holds it.
     """
-    in_file = path != Path(":memory:")
-    if in_file and path.is_dir():
-        raise StoreError(f"{path}: is a folder; expected a DuckDB file")
-    if in_file and path.exists() and not path.is_file():  # opening a pipe would block forever
-        raise StoreError(f"{path}: is a pipe or device; expected a DuckDB file")
+    if path != Path(":memory:"):
+        _refuse_other_kinds(path)
     text, trouble = "", None
     for keep in (True, False, False):
         try:

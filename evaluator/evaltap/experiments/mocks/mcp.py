@@ -58,6 +58,12 @@ def reply_to(
         return _result(number, {"tools": [*tools]})
     if method != "tools/call":
         return _failed(number, _UNKNOWN_METHOD, f"unknown method {method}")
+    return _called(number, params, answer)
+
+
+def _called(
+    number: str | float | None, params: Mapping[str, Any], answer: Answer
+) -> dict[str, Any]:
     name = params.get("name")
     if not isinstance(name, str) or not name:
         return _failed(number, _INVALID_PARAMS, "expected the name of a tool")

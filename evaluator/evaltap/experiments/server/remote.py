@@ -61,11 +61,15 @@ def agent_routes(app_name: str, runner: Runner, turn_seconds: float | None = Non
     return [Route(f"{BASE}/{{app}}/runs", {"POST": responding(run)})]
 
 
-async def _answered(asked: TurnRequest, app_name: str, sessions: "_Sessions") -> Response:
-    session, said = asked.session, asked.input
+def _refuse_nameless(session: Session) -> None:
     for name, value in (("userId", session.user_id), ("sessionId", session.session_id)):
         if not value:
             raise RefusedError(400, f"session.{name} is required")
+
+
+async def _answered(asked: TurnRequest, app_name: str, sessions: "_Sessions") -> Response:
+    session, said = asked.session, asked.input
+    _refuse_nameless(session)
     if said is None or said.role != "user":
         raise RefusedError(400, "input.role must be user")
     if not said.content:

@@ -136,9 +136,7 @@ def make_cases(
             if missing:
                 raise ValueError(f"lacks {', '.join(missing)}")
             case = task.format(row, options)
-            given = row.get("id")
-            named = isinstance(given, str | int) and given != ""
-            eval_id = str(given) if named else f"{name}-{number}"
+            eval_id = _id_of(row) or f"{name}-{number}"
             if eval_id in known:
                 raise ValueError(f"has the id {eval_id} of a row before it")
         except ValueError as error:
@@ -157,6 +155,11 @@ def make_cases(
     if not made.cases:
         raise InputError(f"{source}: has no rows for {name}")
     return made
+
+
+def _id_of(row: Mapping[str, Json]) -> str:
+    given = row.get("id")
+    return str(given) if isinstance(given, str | int) else ""
 
 
 def text_of(row: Mapping[str, Json], column: str) -> str:

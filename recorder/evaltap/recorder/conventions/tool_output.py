@@ -1,5 +1,6 @@
 """A tool's output, unwrapped from its framework's envelope."""
 
+from collections.abc import Mapping
 from typing import Final
 
 from evaltap.recorder.conventions.reading import Reading, failure_of_answer
@@ -32,14 +33,18 @@ def take_output(reading: Reading, output: Evidence) -> None:
         if isinstance(value, dict) and set(value) == {"result"}:
             value = value["result"]
     elif isinstance(value, dict) and _is_tool_message(value):
-        for message in read_messages([value]):
-            for answer in message.answers:
-                reading.call_id = reading.call_id or answer.call_id
-                reading.result = answer.result
-                if answer.failed:
-                    reading.failure = failure_of_answer(answer)
+        _take_message(reading, value)
         return
     reading.result = Evidence(without_block(value), output.flaw)
+
+
+def _take_message(reading: Reading, value: Mapping[str, object]) -> None:
+    for message in read_messages([value]):
+        for answer in message.answers:
+            reading.call_id = reading.call_id or answer.call_id
+            reading.result = answer.result
+            if answer.failed:
+                reading.failure = failure_of_answer(answer)
 
 
 def _command_message(value: object, call_id: str | None) -> object:

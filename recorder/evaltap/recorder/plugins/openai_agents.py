@@ -17,6 +17,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from agents.tracing import Span, Trace, TracingProcessor
@@ -223,18 +224,13 @@ class EvaltapTraceProcessor(TracingProcessor):
         messages = read_response(list(data.output or ()))
         written = _written(data.output or ())
         calls = [
-            Call(
-                call.call_id,
-                call.name or "",
-                written.get(call.call_id) or _arguments_json(call.arguments),
-            )
-            for message in messages
-            for call in message.calls
-            if call.call_id is not None
+            Call(name, call.name or "", written.get(name) or _arguments_json(call.arguments))
+            for call in chain.from_iterable(message.calls for message in messages)
+            if (name := call.call_id) is not None
         ]
         texts = [m.text.value for m in messages if m.text is not None and m.text.value]
-        parts = [part for message in messages for part in message.media]
-        level.record_message("".join(texts) if texts else None, calls, node.agent, parts)
+        parts = [*chain.from_iterable(message.media for message in messages)]
+        level.record_message("".join(texts) or None, calls, node.agent, parts)
 
     def _claim(self, node: _Node) -> str:
         """Return the key of the call that a function span executes."""

@@ -5,7 +5,7 @@ files are searched for the last document of each trace first, and a trace is rea
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -374,6 +374,10 @@ def last_documents(paths: Iterable[str | Path]) -> dict[int, list[str]] | None:
     for one, number in written.items():
         trace_id = hexadecimal(one.decode("ascii", "replace"), 32) or ""
         last[trace_id] = max(number, last.get(trace_id, 0))
+    return _by_number(last)
+
+
+def _by_number(last: Mapping[str, int]) -> dict[int, list[str]]:
     ends: dict[int, list[str]] = {}
     for trace_id, number in last.items():
         ends.setdefault(number, []).append(trace_id)

@@ -41,10 +41,8 @@ def of_trace(document: object) -> Iterator[Entry]:
     named = str(info.get("trace_id") or info.get("request_id") or "")
     trace_id = identifier(named.removeprefix("tr-"), 32)
     for span in objects(spans):
-        context, status = mapping(span.get("context")), span.get("status")
+        context = mapping(span.get("context"))
         parent = span.get("parent_span_id") or span.get("parent_id")
-        code = str(mapping(status).get("code") or span.get("status_code") or "")
-        message = mapping(status).get("message") or span.get("status_message")
         span_id = _span_id(span.get("span_id") or context.get("span_id"))
         yield entry_of(
             {},
@@ -57,8 +55,15 @@ def of_trace(document: object) -> Iterator[Entry]:
             ),
             attributes=_attributes(span) | ({} if parent else about),
             events=_events(span.get("events")),
-            status={"code": 2 if code.endswith("ERROR") else 0, "message": message or ""},
+            status=_status(span),
         )
+
+
+def _status(span: Mapping[str, object]) -> dict[str, object]:
+    status = mapping(span.get("status"))
+    code = str(status.get("code") or span.get("status_code") or "")
+    message = status.get("message") or span.get("status_message")
+    return {"code": 2 if code.endswith("ERROR") else 0, "message": message or ""}
 
 
 def _trace(document: object) -> Mapping[str, object]:

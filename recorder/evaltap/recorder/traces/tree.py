@@ -170,10 +170,10 @@ def merge_tool_events(nodes: Iterable[Node]) -> None:
         elif waiting:
             begun = waiting[0].reading
             begun.result = begun.result or reading.result
-            begun.failure = begun.failure or (node.failure if found["event"] == "error" else None)
-            begun.tool_name = (
-                reading.tool_name if begun.tool_name == found["tool"] else begun.tool_name
-            )
+            if found["event"] == "error":
+                begun.failure = begun.failure or node.failure
+            if begun.tool_name == found["tool"]:
+                begun.tool_name = reading.tool_name
             reading.kind = "other"
             if found["event"] == "finish" or begun.result is not None:
                 waiting.pop(0)

@@ -292,6 +292,13 @@ class ListPlace(NamedTuple):
     of: int = 0
 
 
+def _refuse_unread(mark: str) -> None:
+    if mark:
+        raise InputError(
+            "after: not the `next` of a reply to this filter; leave it out to begin anew"
+        )
+
+
 def list_page(
     reader: StoreReader,
     choice: Choice,
@@ -309,10 +316,8 @@ def list_page(
     sorted_by = _sorted(reader, choice, now)
     order = sorted_by.order
     mark = _read(before or after, order)
-    if strict and mark is None and (before or after):
-        raise InputError(
-            "after: not the `next` of a reply to this filter; leave it out to begin anew"
-        )
+    if strict and mark is None:
+        _refuse_unread(before or after)
     backwards = bool(before) and mark is not None
     beyond, parameters = "TRUE", dict(sorted_by.query.parameters)
     if mark is not None:
@@ -329,15 +334,17 @@ def list_page(
     with reader.scratch(places, parameters) as listed:
         marks = reader.rows(f"SELECT {columns}, matched FROM {listed} ORDER BY place")
         cases = listed_cases(reader, listed, has_summaries=sorted_by.query.has_summaries)
+    if not marks:
+        return ListPage((), 0, "", "")
     more = len(marks) > size
     if more:
         chosen = slice(1, None) if backwards else slice(0, size)
         marks, cases = marks[chosen], cases[chosen]
     return ListPage(
         tuple(cases),
-        marks[0][-1] if marks else 0,
-        _written(marks[-1], order) if marks and (more or backwards) else "",
-        _written(marks[0], order) if marks and (more if backwards else mark is not None) else "",
+        marks[0][-1],
+        _written(marks[-1], order) if more or backwards else "",
+        _written(marks[0], order) if (more if backwards else mark is not None) else "",
     )
 
 

@@ -217,13 +217,13 @@ def _unsupported(rows: Sequence[ReplayedTurn], faithful: float) -> Unsupported |
             of = forked[tool]
             of[row.session] = of.get(row.session, 0.0) + row.replayed * missing / len(runs)
     whole = sum(row.replayed or 0.0 for row in rows)
-    tools = tuple(
-        tool
-        for tool, sessions in sorted(forked.items())
-        if len(sessions) >= FORKED_SESSIONS
-        and sum(sessions.values()) > FORKED_SHARE * whole
-        and len(spoken_for[tool]) < SPOKEN_FOR * len(replayed[tool])
-    )
+
+    def almost_always_forks(tool: str) -> bool:
+        often = sum(forked[tool].values()) > FORKED_SHARE * whole
+        alone = len(spoken_for[tool]) < SPOKEN_FOR * len(replayed[tool])
+        return len(forked[tool]) >= FORKED_SESSIONS and often and alone
+
+    tools = tuple(filter(almost_always_forks, sorted(forked)))
     if faithful < LEAST_FAITHFUL:
         return Unsupported(1 - faithful, tools)
     if not tools:

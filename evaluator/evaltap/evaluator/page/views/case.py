@@ -227,6 +227,13 @@ def read(reader: StoreReader, request: PageRequest, key: CaseKey) -> CasePage | 
 _PENDING: Final = ("pending", "not_evaluated", "error")
 
 
+def _feedback(reader: StoreReader, key: CaseKey) -> tuple[Record, ...]:
+    # Checked first, because the view takes longer and most cases have none.
+    if not reader.rows(_ANY_FEEDBACK, {"eval_id": key[2]}):
+        return ()
+    return tuple(reader.records(_FEEDBACK, named(key)))
+
+
 def _read(
     reader: StoreReader, request: PageRequest, key: CaseKey, beside: Neighbours
 ) -> CasePage | None:
@@ -257,9 +264,7 @@ def _read(
         compare_hrefs=_compare_hrefs(reader, key, kept),
     )
     evidence_note = "" if turns else report.evidence_note
-    # Checked first, because the views take longer and most cases have none.
     in_review = bool(reader.rows(_IN_REVIEW, statement))
-    answered = reader.rows(_ANY_FEEDBACK, {"eval_id": key[2]})
     return CasePage(
         key=key,
         report=report,
@@ -274,7 +279,7 @@ def _read(
         differences=sum(line.differs for turn in turns for line in turn.lines),
         provenance=_provenance(headers[0] if headers else {}),
         turn_provenance=tuple(rows[first - 1 :][:TOGETHER]),
-        feedback=tuple(reader.records(_FEEDBACK, statement)) if answered else (),
+        feedback=_feedback(reader, key),
         runs=tuple(reader.records(_RUNS, statement)),
         neighbours=beside,
         queued=in_review and bool(reader.rows(_QUEUED, statement)),

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from evaltap.evaluator.cases.evalsets.files import read_set
@@ -63,14 +63,17 @@ class CoveragePage:
     """The changes beyond chance, with texts for intents."""
 
 
+def _end(reader: StoreReader, request: PageRequest) -> datetime:
+    """Return now, or for a file that is not being written the time of its last turn."""
+    ((last,),) = reader.rows("SELECT max(started_at) FROM turns")
+    return request.now if request.live or last is None else last.replace(tzinfo=UTC)
+
+
 def read(reader: StoreReader, request: PageRequest) -> CoveragePage:
     """Return the coverage of the turns of `period` by the eval sets, compared by `by`."""
     by = request["by"] if request["by"] in DIMENSIONS else "tools"
     period = request["period"] if request["period"] in PERIODS else "7d"
-    ((last,),) = reader.rows("SELECT max(started_at) FROM turns")
-    # The last turn of a file that is not being written ends the period.
-    end = request.now if request.live or last is None else last.replace(tzinfo=UTC)
-    since = shifted(end, -PERIODS[period])
+    since = shifted(_end(reader, request), -PERIODS[period])
     before = shifted(since, -PERIODS[period])
     ((turns, earlier),) = reader.rows(
         "SELECT count(*) FILTER (started_at >= $since), count(*) FILTER (started_at < $since)"

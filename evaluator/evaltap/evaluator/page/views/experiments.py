@@ -1,6 +1,7 @@
 """Experiments: runs of an agent on a set or on recorded sessions; their units, and a session's runs side by
 side."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -278,7 +279,7 @@ def view_one(reader: StoreReader, request: PageRequest) -> PageAnswer:
     def to(**changed: str | int | None) -> str:
         return link("/experiment", **{"id": experiment.experiment_id, "show": shown} | changed)
 
-    counts = {name: sum(one.kind == name for one in lines) for name in TABS}
+    counts = Counter(one.kind for one in lines)
     page = ExperimentPage(
         experiment=experiment,
         reasons=tuple(reasons[:_REASONS]),
@@ -286,7 +287,7 @@ def view_one(reader: StoreReader, request: PageRequest) -> PageAnswer:
         show=shown,
         tabs=(
             Tab("all", len(lines), to(show=None)),
-            *(Tab(name, count, to(show=name)) for name, count in counts.items() if count),
+            *(Tab(name, counts[name], to(show=name)) for name in TABS if counts[name]),
         ),
         sessions=tuple(replace(one, href=to(case=one.eval_id)) for one in chosen[at:until]),
         matched=len(chosen),

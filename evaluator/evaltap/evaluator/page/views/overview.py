@@ -1,6 +1,6 @@
 """The overview: traffic in a span of time, rates with their certainty, and the most frequent failures."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Literal
@@ -99,6 +99,12 @@ def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
     return PageAnswer("_overview.html.j2" if part else "overview.html.j2", "Overview", data)
 
 
+def _usual(chosen: MetricRate | None, before: Iterable[MetricRate]) -> float | None:
+    """Return the rate of the chosen metric in the span before."""
+    same = [one.rate for one in before if chosen and one.digest == chosen.digest]
+    return next((rate.value for rate in same if rate), None)
+
+
 def read(reader: StoreReader, request: PageRequest) -> Overview:
     """Return the overview of the requested span, application and metric."""
     app = request.exact("app")
@@ -136,8 +142,6 @@ def read(reader: StoreReader, request: PageRequest) -> Overview:
         verdicts=_verdict_counts(found, before),
         past=request.past,
     )
-    same = [one.rate for one in before if chosen and one.digest == chosen.digest]
-    usual = next((rate.value for rate in same if rate), None)
     alarms = alarms_in(reader, span)
     left_out = others.get(("turns", ""))
     return Overview(
@@ -151,7 +155,9 @@ def read(reader: StoreReader, request: PageRequest) -> Overview:
         sampled=_is_sampled(rows, scores),
         effective=chosen.rate.effective_n if chosen and chosen.rate else 0.0,
         tiles=_tiles(request, span, rows, left_out, chosen, latencies, tools, delivery),
-        charts=_charts(span, rows, scores, chosen, newest, latencies, usual, alarms),
+        charts=_charts(
+            span, rows, scores, chosen, newest, latencies, _usual(chosen, before), alarms
+        ),
         metrics=_metric_lines(request, span, found, before),
         reasons=tuple(Reason(one, _filter(request, _failing(one), span)) for one in why),
         tools=tuple(_tool_line(request, one, span) for one in tools),
@@ -273,36 +279,43 @@ def _tiles(
     whole, cost = float(turns), sum(costs)
     if others is not None:
         whole, cost = whole + others.n, cost + others.cost_usd
-        crashed = (errors + others.errors) / whole if whole else 0.0
+        crashed = (errors + others.errors) / (whole or 1.0)
         remark = f"recorded, of {whole:,.0f}; {100 * crashed:.1f} % of all crashed"
     tiles = [Tile("turns", f"{turns:,}", remark, _cases(request, "", span))]
-    if chosen and chosen.rate:
-        ends = f"{100 * chosen.rate.interval.low:.1f} to {100 * chosen.rate.interval.high:.1f} %"
-        share, failed = f"{100 * chosen.rate.value:.1f} %", f"metric:{chosen.metric}=failed"
-        href = _cases(request, failed, span)
-        tiles.append(Tile(f"pass rate · {chosen.metric}", share, ends, href))
+    if chosen and (rate := chosen.rate):
+        ends = f"{100 * rate.interval.low:.1f} to {100 * rate.interval.high:.1f} %"
+        href = _cases(request, f"metric:{chosen.metric}=failed", span)
+        tiles.append(Tile(f"pass rate · {chosen.metric}", f"{100 * rate.value:.1f} %", ends, href))
     if (latency := latencies.get(None)) is not None:
         slow = _cases(request, f"latency:>{latency.p95 / 1000:.2g}s", span)
         median = f"median {duration(latency.median)}"
         tiles.append(Tile("latency, p95", duration(latency.p95), median, slow))
     if costs:
-        priced = sum(row.priced for row in rows)
-        known = f"{money(cost / priced)} a turn" if priced else ""
-        if priced < 0.999 * whole:
-            known += f" (known for {priced:,.0f})"
+        known = _known_cost(cost, sum(row.priced for row in rows), whole)
         if others is not None:
             known += f", {money(sum(costs))} of it recorded"
         tiles.append(Tile("cost", money(cost), known, _cases(request, "cost:>0", span)))
-    if all_calls := sum(one.all_calls for one in tools):
-        calls, failed_calls = sum(one.calls for one in tools), sum(one.errors for one in tools)
-        failing = sum(one.all_errors for one in tools) / all_calls
-        recorded = "" if others is None else " recorded"
-        href = _cases(request, "error:*", span) if failed_calls else ""
-        said = f"{failed_calls:,} of {calls:,}{recorded} calls"
-        tiles.append(Tile("tool errors", f"{100 * failing:.1f} %", said, href))
+    tiles += _tool_errors(request, span, tools, recorded="" if others is None else " recorded")
     href = _cases(request, "status:unscored", span) if delivery.unscored else ""
     tiles.append(Tile("not scored", f"{delivery.unscored:,}", "cases, all time", href))
     return tuple(tiles)
+
+
+def _known_cost(cost: float, priced: float, whole: float) -> str:
+    """Return what a turn costs, and of how many of `whole` turns that is known."""
+    known = f"{money(cost / priced)} a turn" if priced else ""
+    return known if priced >= 0.999 * whole else f"{known} (known for {priced:,.0f})"
+
+
+def _tool_errors(
+    request: PageRequest, span: Span, tools: Sequence[ToolUse], *, recorded: str
+) -> Iterator[Tile]:
+    if all_calls := sum(one.all_calls for one in tools):
+        calls, failed_calls = sum(one.calls for one in tools), sum(one.errors for one in tools)
+        failing = sum(one.all_errors for one in tools) / all_calls
+        href = _cases(request, "error:*", span) if failed_calls else ""
+        said = f"{failed_calls:,} of {calls:,}{recorded} calls"
+        yield Tile("tool errors", f"{100 * failing:.1f} %", said, href)
 
 
 def _verdict_counts(

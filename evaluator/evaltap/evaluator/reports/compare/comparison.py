@@ -94,6 +94,26 @@ def _lost(cases: PairedCases) -> list[str]:
     return [f"{lost:,} of {counted(total, 'case')} of base are not in head (--subset allows that)"]
 
 
+def _of_versions(pair: PairedMetric, base: Side, head: Side) -> Iterator[str]:
+    ones, others = pair.base.digest, pair.head.digest
+    if ones != others and ones and others:
+        yield f"{pair.name}: compared across versions, {ones[:8]} and {others[:8]}"
+    elif ones != others:
+        yield f"{pair.name}: one side does not record which version of the metric it used"
+    for side, own in ((base, pair.base), (head, pair.head)):
+        scored = {
+            key
+            for (name, digest), one in side.metrics.items()
+            if name == pair.name and digest != own.digest
+            for key in one.cases
+        }
+        if scored:
+            yield (
+                f"{side.name}: scores of {counted(len(scored), 'case')} under other versions of"
+                f" {pair.name} are not compared"
+            )
+
+
 def _notes(
     base: Side,
     head: Side,
@@ -111,23 +131,7 @@ def _notes(
                 f" rate did not drop by more than {points(rules.margin)}"
             )
     for pair in pairs:
-        ones, others = pair.base.digest, pair.head.digest
-        if ones != others and ones and others:
-            yield f"{pair.name}: compared across versions, {ones[:8]} and {others[:8]}"
-        elif ones != others:
-            yield f"{pair.name}: one side does not record which version of the metric it used"
-        for side, own in ((base, pair.base), (head, pair.head)):
-            scored = {
-                key
-                for (name, digest), one in side.metrics.items()
-                if name == pair.name and digest != own.digest
-                for key in one.cases
-            }
-            if scored:
-                yield (
-                    f"{side.name}: scores of {counted(len(scored), 'case')} under other versions of"
-                    f" {pair.name} are not compared"
-                )
+        yield from _of_versions(pair, base, head)
     for side in (base, head):
         if alike_answers := _repeated(side, cases.both):
             yield (
@@ -221,24 +225,28 @@ def _trial(trials: Mapping[str, CaseData], trial: str) -> CaseData | None:
     return trials.get(trial) or next(iter(trials.values()), None)
 
 
+def _turns(case: CaseData | None) -> list[CaseData]:
+    return [turn or {} for turn in (case or {}).get("actualConversation") or ()]
+
+
 def _lines(base: CaseData | None, head: CaseData, compared: Compared) -> Iterator[str]:
     """Yield the calls and the answers of head's turns beside the expected ones, or else beside base's."""
-    before = [] if base is None else [turn or {} for turn in base.get("actualConversation") or ()]
+    before = _turns(base)
     evidence, note = evidence_of(head, compared, Limits())
     expected = [turn.expected_answer for turn in evidence]
     if before and not any(turn.compared for turn in evidence):
         against_base = {**head, "source": {}, "conversation": before}
         evidence, note = evidence_of(against_base, compared, Limits())
         yield "- base, + head"
+    answers = [Turn(turn).final_text for turn in before]
     for number, turn in enumerate(evidence):
         if len(evidence) > 1:
             yield f"turn {number + 1}:"
         if any(step.kind != "same" for step in turn.steps):
             yield from diff_lines(turn)
-        answered = Turn(before[number]).final_text if number < len(before) else turn.answer
-        yield from _answer_lines(
-            turn, answered, expected[number] if number < len(expected) else None
-        )
+        (answered,) = answers[number : number + 1] or [turn.answer]
+        (wanted,) = expected[number : number + 1] or [None]
+        yield from _answer_lines(turn, answered, wanted)
     if note:
         yield note
 

@@ -184,14 +184,16 @@ def _whole(metric: MetricChange, found: Comparison) -> Test:
     if metric.decides and reasons and found.exit_code:
         tag = "failure" if found.exit_code == 1 else "error"
     message = "; ".join(reasons) or f"{wording.change(metric)}, {wording.certainty(metric)}"
-    worse = "\n".join(
-        f"{one.name}: {finding.figures}: {one.crash or finding.reason}".rstrip(": ")
-        for one in found.differences
-        for finding in one.findings
-        if one.outcome == "newly_failing" and finding.metric == metric.metric
-    )
     suite = f"compare.{class_part(metric.metric)}"
-    return Test("all cases", suite, tag, found.verdict, message, worse)
+    body = "\n".join(_worse(metric, found))
+    return Test("all cases", suite, tag, found.verdict, message, body)
+
+
+def _worse(metric: MetricChange, found: Comparison) -> Iterator[str]:
+    for one in found.differences:
+        for finding in one.findings:
+            if one.outcome == "newly_failing" and finding.metric == metric.metric:
+                yield f"{one.name}: {finding.figures}: {one.crash or finding.reason}".rstrip(": ")
 
 
 def _usage(found: Comparison) -> list[Test]:

@@ -4,7 +4,7 @@ Calls are aligned with those of the first column: the recorded ones, otherwise t
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final, Literal, NamedTuple
@@ -292,12 +292,18 @@ def _mark_fork(found: _Column, calls: list[ToolCall], asked: Mapping[str, Any]) 
 # -- rows ------------------------------------------------------------------------------------------
 
 
-def _turn(place: int, columns: list[_Column], *, is_recorded: bool) -> TurnBeside:
-    rows = _rows(columns)
-    statuses: defaultdict[str, set[str]] = defaultdict(set)
+def _statuses(columns: Iterable[_Column]) -> Mapping[str, set[str]]:
+    """Return the verdicts of each metric."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
     for one in columns:
         for metric, status in one.verdicts.items():
-            statuses[metric].add(status)
+            found[metric].add(status)
+    return found
+
+
+def _turn(place: int, columns: list[_Column], *, is_recorded: bool) -> TurnBeside:
+    rows = _rows(columns)
+    statuses = _statuses(columns)
     shown = {metric for metric, some in statuses.items() if some != {"passed"}}
     ends = [_end(one, columns[0], shown, is_recorded=False) for one in columns[1:]]
     ends.insert(0, _end(columns[0], None, shown, is_recorded=is_recorded))

@@ -133,12 +133,12 @@ def views_of(
     )
     turns = []
     for place, evidence in enumerate(report.evidence, first):
-        row = (rows or {}).get(evidence.invocation_id)
+        row = (rows or {}).get(evidence.invocation_id, {})
         turn = TurnView(
             place,
             evidence,
-            row["started_at"] if row else None,
-            row["revisions"] if row else 1,
+            row.get("started_at"),
+            row.get("revisions", 1),
             lines_of(evidence.steps),
             tuple(
                 TurnVerdict(cell.metric_name, turn.status, _reason(cell, turn, evidence))
@@ -172,14 +172,18 @@ def _verdict(
             replace(rubric, turn=link_of(turn) if several and turn else None)
             for turn, rubric in _rubrics(cell, numbers, shown)
         ),
-        tuple(
-            JudgeAnswer(turn if several else None, call)
-            for call in cell.calls
-            for turn in [numbers.get(call.invocation_id)]
-            if not turn or turn in shown
-        ),
+        tuple(_answers(cell, numbers, shown, several)),
         compare_href,
     )
+
+
+def _answers(
+    cell: Cell, numbers: Mapping[str, int], shown: Container[int], several: bool
+) -> Iterator[JudgeAnswer]:
+    for call in cell.calls:
+        turn = numbers.get(call.invocation_id)
+        if not turn or turn in shown:
+            yield JudgeAnswer(turn if several else None, call)
 
 
 def _rubrics(

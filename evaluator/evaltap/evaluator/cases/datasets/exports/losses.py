@@ -53,13 +53,22 @@ def losses(form: str, cases: Sequence[CaseData], *, with_actual: bool = False) -
         cases = [case for case in cases if len(pairs_of(case)) == 1]
         if told := [case for case in told if shows_expected(case, with_actual=with_actual)]:
             yield f"{_such(told)}: several expected turns, which deepeval reads as what happened"
-    read_as = _RECORDED.get(form) if not (with_actual and form in WITH_ACTUAL) else None
-    if read_as and (recorded := [case for case in cases if _only_recorded(case)]):
+    kept = with_actual and form in WITH_ACTUAL
+    if not kept and (read_as := _RECORDED.get(form)):
+        yield from _only_recorded(form, read_as, cases)
+    yield from _left_open(form, cases)
+
+
+def _only_recorded(form: str, read_as: str, cases: Sequence[CaseData]) -> Iterator[str]:
+    if recorded := [case for case in cases if _has_only_recorded(case)]:
         more = "; or add --with-actual" if form in WITH_ACTUAL else ""
         yield (
             f"{_such(recorded)}: only recorded, {read_as}; review them first"
             f" (`evaltap curate --as expected` writes what was approved){more}"
         )
+
+
+def _left_open(form: str, cases: Sequence[CaseData]) -> Iterator[str]:
     for one in _OPEN:
         if form in one.metrics and (found := [case for case in cases if _leaves_open(case, one)]):
             yield (
@@ -80,7 +89,7 @@ def _such(cases: Sequence[CaseData]) -> str:
     return f"{counted(len(cases), 'case')}, such as {cases[0]['evalId']!r:.40}"
 
 
-def _only_recorded(case: CaseData) -> bool:
+def _has_only_recorded(case: CaseData) -> bool:
     return not case.get("conversation") and bool(case.get("actualConversation"))
 
 

@@ -1,6 +1,6 @@
 """Cases in the form that most tools use: one row for each turn, with the preceding messages."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 from typing import Final
@@ -156,33 +156,47 @@ def omitted_parts(case: CaseData, form: str = "") -> list[str]:
     expected = [*filter(None, (turn for turn, _ in pairs))]
     names = [name for name in _OF_CASES[form] if case.get(name)]
     names += [name for name in _OF_TURNS[form] if any(turn.get(name) for turn in expected)]
-    messages = [turn.get(name) or {} for turn in turns for name in _MESSAGES]
-    left_out = () if form else ("parts",)
-    if any(_has_more_than_text(one) or one.keys() & left_out for one in messages):
+    if any(_has_parts(turn, form) for turn in turns):
         names.append("images and other content_parts")
-    calls = [tool for turn in turns for tool in turn.get("tools") or () if tool]
+    calls = _calls(turns)
     names += [what for key, what in _OF_CALLS.items() if any(call.get(key) for call in calls)]
     return list(dict.fromkeys([*names, *own]))
+
+
+def _calls(turns: Iterable[CaseData]) -> list[CaseData]:
+    return [call for turn in turns for call in turn.get("tools") or () if call]
 
 
 def _omitted_by(form: str, case: CaseData) -> Iterator[str]:
     """Yield the names of what one format cannot represent and the others can."""
     pairs = pairs_of(case)
     expected = [wanted or {} for wanted, _ in pairs]
-    calls = [call for one in expected for call in one.get("tools") or () if call]
-    if form == "langsmith" and any(call.get("result") is not None for call in calls):
-        yield "results of tools"
-    context = any(one.get("contextMessages") for one in (case, *expected))
-    if form == "deepeval" and len(pairs) > 1 and context:
-        yield "contextMessages of several turns"
+    if form == "langsmith":
+        if any(call.get("result") is not None for call in _calls(expected)):
+            yield "results of tools"
+    elif form == "deepeval" and len(pairs) > 1:
+        if any(one.get("contextMessages") for one in (case, *expected)):
+            yield "contextMessages of several turns"
+    elif form == "adk":
+        yield from _omitted_by_adk(case, expected)
+
+
+def _omitted_by_adk(case: CaseData, expected: Sequence[CaseData]) -> Iterator[str]:
     planned = case.get("conversationScenario") or {}
-    if form == "adk" and planned and (pairs or planned.keys() - _OF_ADK_SCENARIOS):
+    if planned and (expected or planned.keys() - _OF_ADK_SCENARIOS):
         yield "all of conversationScenario"
-    if form == "adk" and case.get("conversation"):
+    if case.get("conversation"):
         if case.get("actualConversation"):
             yield "recorded turns beside expected ones"
         if any(one.get("state") for one in expected[:-1]):
             yield "the state of turns before the last"
+
+
+def _has_parts(turn: CaseData, form: str) -> bool:
+    """Return whether a message of a turn is more than text."""
+    left_out = () if form else ("parts",)
+    messages = [turn.get(name) or {} for name in _MESSAGES]
+    return any(_has_more_than_text(one) or one.keys() & left_out for one in messages)
 
 
 def _has_more_than_text(message: Mapping[str, Json]) -> bool:

@@ -5,7 +5,7 @@ the greatest total that respects the order.  The search processes the actual cal
 the set of nodes that are already used.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from statistics import fmean
 from typing import Any, Final, NamedTuple
 
@@ -36,17 +36,13 @@ class OrderedMatch(NamedTuple):
     exact: bool
 
 
-def read_nodes(calls: Sequence[AnyCall]) -> list[Node]:
-    """Return the nodes of a reference: calls with `after` (ids or groups), `optional`, `alternative`.
-
-    Without any `after` the calls may be in any order.  Raises MetricError for an unknown id or a cycle.
-    """
+def _before_each(calls: Sequence[AnyCall]) -> Iterator[set[int]]:
+    """Yield the places that `after` names for each call."""
     places: dict[str, set[int]] = {}
     for place, call in enumerate(calls):
         for name in (call.get("id"), call.get("alternative")):
             if name:
                 places.setdefault(str(name), set()).add(place)
-    direct: list[set[int]] = []
     for place, call in enumerate(calls):
         before: set[int] = set()
         for name in call.get("after") or ():
@@ -56,8 +52,15 @@ def read_nodes(calls: Sequence[AnyCall]) -> list[Node]:
                     f"known ids and alternatives: {', '.join(places) or 'none'}"
                 )
             before |= places[name]
-        direct.append(before)
-    closed = _closure(direct)
+        yield before
+
+
+def read_nodes(calls: Sequence[AnyCall]) -> list[Node]:
+    """Return the nodes of a reference: calls with `after` (ids or groups), `optional`, `alternative`.
+
+    Without any `after` the calls may be in any order.  Raises MetricError for an unknown id or a cycle.
+    """
+    closed = _closure([*_before_each(calls)])
     groups = [str(call.get("alternative") or "") for call in calls]
     # A group may be left out only if each of its calls may.
     needed = {

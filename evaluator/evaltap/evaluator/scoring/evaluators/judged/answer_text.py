@@ -39,6 +39,11 @@ def strip_fence(text: str) -> str:
     return body.strip()
 
 
+def _unfenced(lines: list[str]) -> list[str]:
+    fences = [place for place, line in enumerate(lines) if _FENCE.match(line)]
+    return lines[1:-1] if fences == [0, len(lines) - 1] else lines
+
+
 def own_lines(text: str, against: re.Pattern[str]) -> list[str]:
     """Return the judge's own lines: those outside code fences and block quotations.
 
@@ -46,12 +51,9 @@ def own_lines(text: str, against: re.Pattern[str]) -> list[str]:
     fence, and for a quotation at the end with a line that matches `against`, as no later line outside could
     contradict it: the author of the quoted text may have swapped inside and outside.
     """
-    lines = own_words(text).strip().splitlines()
-    if [place for place, line in enumerate(lines) if _FENCE.match(line)] == [0, len(lines) - 1]:
-        lines = lines[1:-1]
     own: list[str] = []
     doubtful, mark = "", ""
-    for line in lines:
+    for line in _unfenced(own_words(text).strip().splitlines()):
         fence = _FENCE.match(line)
         if fence and not mark:
             mark = fence[1]
