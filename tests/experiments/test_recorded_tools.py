@@ -14,6 +14,7 @@ import pytest
 from evaltap.evaluator.store.database import Store
 from evaltap.recorder.privacy.pseudonyms import derived_key
 from evaltap.recorder.privacy.redactor import PatternRedactor
+from support.builders.cases import RESPONSE
 from support.builders.commands import Evaltap
 from support.worlds.recorded_shop import call, order, recorded, write_shop
 
@@ -90,6 +91,37 @@ def test_a_call_without_a_recorded_result_is_an_invalid_run_with_its_reason(
     assert all("mock miss: fetch_order" in one["reasons"][0] for one in found["cases"])
     assert [one["pass_rate"] for one in found["metrics"]] == [None, None]
     assert real_calls() == 0
+
+
+@pytest.mark.slow
+def test_a_mended_agent_passes_cases_that_expect_different_things(evaltap: Evaltap) -> None:
+    right = call("get_order", {"id": "A-1", "mail": "<email:5345e9>"}, {"status": "shipped"})
+    wrong = call("fetch_order", {"id": "A-1"}, {"status": "lost"})
+    answer = {"role": "assistant", "content": "It is shipped."}
+    said = "I am <email:5345e9>, where is A-1"
+    cases: dict[str, dict[str, Any]] = {
+        "calls": {"tools": [right], "capture": {"finalResponse": "missing"}},
+        "answer": {"finalResponse": answer, "capture": {"tools": "missing"}},
+        "nothing": {"capture": {"finalResponse": "missing", "tools": "missing"}},
+    }
+    made = {name: recorded(name, (said, [wrong], "It is lost.")) for name in cases}
+    for name, expected in cases.items():
+        user = made[name]["actualConversation"][0]["userContent"]
+        made[name]["conversation"] = [{"userContent": user, **expected}]
+    made["answer"]["actualConversation"][0]["tools"] = [right]
+    data = {"evalSetId": "shop", "evalCases": [*made.values()]}
+    Path("shop.evalset.json").write_text(json.dumps(data))
+    metrics = [{"metricName": "trajectory_exact", "threshold": 1}, RESPONSE]
+    Path("metrics.json").write_text(json.dumps(metrics))
+
+    code, found, told = run(evaltap, "shop:answer", "--case", "calls", "--case", "answer")
+
+    assert code == 0, told
+    counted = ("passed", "not_evaluated", "not_applicable")
+    assert [[one[name] for name in counted] for one in found["metrics"]] == [[1, 0, 1], [1, 0, 1]]
+    assert evaltap("report", "x.duckdb")[0] == 0
+    assert run(evaltap, "shop:renamed", "--case", "calls")[0] == 1
+    assert run(evaltap, "shop:answer", "--case", "nothing")[0] == 3, "nothing was judged"
 
 
 def run_two_versions(evaltap: Evaltap) -> None:

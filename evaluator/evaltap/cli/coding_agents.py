@@ -153,8 +153,9 @@ class Questions:
 
         Without `calls` and `answer`, the case keeps the metrics that failed it and what they expected.
         Otherwise they say what should have happened in `turn` (0: the last): the calls as {"name",
-        "arguments"}, a text that the answer must contain. `fixed` is a recording without the failure,
-        which must pass. Refused if the recording itself would pass. `write` needs --allow-write.
+        "arguments", "result"}, a text that the answer must contain. Give the `result` of a call that was
+        not recorded: a run on the case answers the call with it. `fixed` is a recording without the
+        failure, which must pass. Refused if the recording itself would pass. `write` needs --allow-write.
         """
         if write and not self.allow_write:
             raise InputError(
@@ -226,8 +227,8 @@ def _key(store: StoreReader, case: str, app: str) -> CaseKey:
 
 def _calls(given: Sequence[Data] | None) -> list[CaseData] | None:
     for place, one in enumerate(given or ()):
-        if not isinstance(one.get("name"), str) or one.keys() - {"name", "arguments"}:
-            raise InputError(f"calls[{place}]: expected an object with name and arguments")
+        if not isinstance(one.get("name"), str) or one.keys() - {"name", "arguments", "result"}:
+            raise InputError(f"calls[{place}]: expected an object with name, arguments and result")
         if not isinstance(one.get("arguments", {}), dict):
             found = describe(one["arguments"])
             raise InputError(f"calls[{place}].arguments: found {found}; expected an object")

@@ -1,7 +1,9 @@
 """What an experiment found: rates with intervals over cases as clusters, repeats, flaky cases, what it cost.
 
 A crashed unit has not passed any metric.  An invalid one is no evidence about the agent: it enters no rate
-and is counted beside it, as is one to which a metric has given no verdict."""
+and is counted beside it, as is one to which a metric has given no verdict.  If the case itself says that it
+expects nothing of what a metric compares, the metric does not apply to its units: nothing is missing then.
+A unit needs one verdict at least."""
 
 import math
 from collections import Counter, defaultdict
@@ -12,6 +14,7 @@ from typing import Any, Final
 
 from evaltap.evaluator.analysis.stats.estimate import mean_of_cases, rate_of_trials
 from evaltap.evaluator.analysis.stats.rate import Rate, pass_at_k, pass_hat_k, pass_hat_k_unbiased
+from evaltap.evaluator.scoring.contract.turn_evaluator import NOT_ASKED
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.experiments.mocks.drift import totals
 from evaltap.experiments.units import NAMED, UNJUDGED, UnitRow, named, read_units, verdicts_of
@@ -29,7 +32,9 @@ class MetricOutcome:
     """The share of trials that passed; its interval knows that trials of one case resemble each other."""
     passed: int
     not_evaluated: int
-    """Trials that the metric gave no verdict."""
+    """Trials that the metric gave no verdict, although it applies."""
+    not_applicable: int
+    """Trials of cases that expect nothing of what the metric compares."""
     pass_at: Mapping[int, Rate]
     """By k: the chance that at least one of k trials of a case passes, as a mean over cases."""
     pass_hat: Mapping[int, Rate]
@@ -46,6 +51,7 @@ class MetricOutcome:
             "n": 0 if self.rate is None else self.rate.n,
             "passed": self.passed,
             "not_evaluated": self.not_evaluated,
+            "not_applicable": self.not_applicable,
             "pass_rate": None if self.rate is None else self.rate.value,
             "pass_rate_unit": "trials",
             "interval": interval,
@@ -69,7 +75,7 @@ class CaseOutcome:
     crashed: int
     invalid: int
     not_evaluated: int
-    """Trials that a metric gave no verdict."""
+    """Trials that a metric gave no verdict, although it applies."""
     reasons: tuple[str, ...]
     """Why trials crashed, are invalid or were not evaluated, each once."""
     failed_set: str | None
@@ -154,17 +160,23 @@ def read_outcome(
             by_case[row.eval_id].append(row)
     units = [*chain.from_iterable(by_case.values())]
     settled = [row for row in units if row.state in ("scored", "crashed")]
-    given = named(row.key for row in settled) | {"digests": [*metrics.values()]}
+    given = named(row.key for row in settled)
+    given |= {"digests": [*metrics.values()], "not_asked": [*NOT_ASKED.values()]}
     verdicts = verdicts_of(store, [row.key for row in settled], given["digests"])
+    not_asked = {(*row,) for row in store.rows(_NOT_ASKED, given)}
     by_metric = {
-        name: {row: _passes(row, verdicts[row.key].get(name)) for row in settled}
+        name: {
+            row: _passes(row, verdicts[row.key].get(name))
+            for row in settled
+            if row.state == "crashed" or (*row.key, name) not in not_asked
+        }
         for name in metrics
     }
     why = {(*key,): reasons for *key, reasons in store.rows(_WHY, given)}
     calls, cost, unpriced = _costs(store, units)
     states = Counter(row.state for row in units)
     return Outcome(
-        tuple(_metric(name, given) for name, given in by_metric.items()),
+        tuple(_metric(name, given, len(settled)) for name, given in by_metric.items()),
         tuple(_case(eval_id, own, by_metric, why) for eval_id, own in by_case.items()),
         states["scored"],
         states["crashed"],
@@ -191,7 +203,7 @@ def _passes(row: UnitRow, status: str | None) -> bool | None:
     return status == "passed" if status in ("passed", "failed") else None
 
 
-def _metric(name: str, given: Mapping[UnitRow, bool | None]) -> MetricOutcome:
+def _metric(name: str, given: Mapping[UnitRow, bool | None], settled: int) -> MetricOutcome:
     trials: defaultdict[str, list[bool]] = defaultdict(list)
     for row, passed in given.items():
         if passed is not None:
@@ -210,7 +222,8 @@ def _metric(name: str, given: Mapping[UnitRow, bool | None]) -> MetricOutcome:
         plain[k] = math.fsum(pass_hat_k(n, c, k) for n, c in enough) / len(enough)
     total = sum(map(sum, trials.values()))
     lacking = sum(one is None for one in given.values())
-    return MetricOutcome(name, rate, total, lacking, at, hat, plain, cases_with)
+    other = settled - len(given)
+    return MetricOutcome(name, rate, total, lacking, other, at, hat, plain, cases_with)
 
 
 def _case(
@@ -226,8 +239,9 @@ def _case(
     for row in own:
         if row.state not in ("scored", "crashed"):
             continue
-        seen = [given[row] for given in by_metric.values() if given[row] is not None]
-        lacking += len(seen) < len(by_metric)
+        found = [given[row] for given in by_metric.values() if row in given]
+        seen = [one for one in found if one is not None]
+        lacking += len(seen) < len(found) or (bool(by_metric) and not seen)
         if seen or row.state == "crashed":
             passes.append(row.state != "crashed" and all(seen))
             failed = failed or (None if passes[-1] else row.eval_set_id)
@@ -261,7 +275,11 @@ SELECT coalesce(sum(calls), 0)::BIGINT, sum(usd), sum(unpriced)::BIGINT FROM (
 """
 _WHY: Final = f"""
 SELECT app_name, eval_set_id, eval_id, list(metric_name || ': ' || reason ORDER BY metric_name)
-FROM latest_scores WHERE {UNJUDGED}
+FROM latest_scores WHERE {UNJUDGED} AND reason NOT IN $not_asked
 GROUP BY ALL
 """
 """Why metrics gave no verdict."""
+_NOT_ASKED: Final = f"""
+SELECT app_name, eval_set_id, eval_id, metric_name FROM latest_scores
+WHERE {UNJUDGED} AND reason IN $not_asked
+"""

@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from evaltap.evaluator.cases.references import References
-from evaltap.evaluator.scoring.batch import compares
+from evaltap.evaluator.scoring.batch import needs_expected
 from evaltap.evaluator.scoring.contract.judge import JudgeNotConfigured
-from evaltap.evaluator.scoring.evaluators.catalogue import described
 from evaltap.evaluator.scoring.judges.endpoint import judge_settings
 from evaltap.evaluator.scoring.judges.settings import judge_models_of
 from evaltap.evaluator.scoring.results.runs import RunMetric
@@ -201,10 +200,8 @@ def problems_of(
     """Return everything that keeps the cases from being run and scored; `abilities` are the agent's."""
     found, cases = [], request.cases
     bare = [one.eval_id for one in cases.cases if not one.has_reference]
-    of_expected = {one.name for one in described() if one.group == "expected"}
     for metric in scorer.metrics:
-        evaluator = metric.evaluator_name or metric.metric_name
-        if bare and (compares(metric) or evaluator in of_expected):
+        if bare and needs_expected(metric):
             some = ", ".join(bare[:3]) + (", …" if len(bare) > 3 else "")
             found.append(
                 f"{metric.metric_name} compares with expected turns, which {counted(len(bare), 'case')}"

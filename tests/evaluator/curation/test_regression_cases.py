@@ -176,3 +176,64 @@ def test_a_judge_that_gives_no_verdict_leaves_a_regression_case_undecided(
 
     assert code == 3
     assert "undecided: the recorded turns have no verdict (" in capsys.readouterr().err
+
+
+def test_a_case_without_an_expected_turn_expects_nothing_rather_than_its_failure(
+    tmp_path: Path,
+) -> None:
+    database = landed(tmp_path, [Asked("Help me", ("cancel",), answer="No.")])
+
+    (case,) = curate(database, tmp_path / "bugs.evalset.json", "--as", "regression")
+
+    (expected,) = case["conversation"]
+    assert expected["capture"] == {"finalResponse": "missing", "tools": "missing"}
+    mended = {**case, "actualConversation": [make_turn(answer="Yes, please.", tools=[])]}
+    metrics = [EvalMetric.model_validate(one) for one in (POLITE, TRAJECTORY)]
+    found = CaseScorer(metrics).score(mended)
+    assert [(one.status.value, one.reason) for one in found.metrics] == [
+        ("passed", ""),
+        ("not_evaluated", "not applicable: the case expects no particular calls"),
+    ]
+
+
+@pytest.mark.parametrize("metric", ["tool_trajectory_avg_score", "trajectory_exact"])
+def test_the_reference_that_a_turn_was_scored_with_is_what_its_case_expects(
+    tmp_path: Path, metric: str
+) -> None:
+    criterion = TRAJECTORY["criterion"] if metric.startswith("tool") else {"trajectory": {}}
+    exact = {"metricName": metric, "threshold": 1, "criterion": criterion}
+    asked = [Asked("Refund A-1", ("cancel",)), Asked("Help", ("x",), error="TimeoutError")]
+    database = landed(tmp_path, asked, metrics=[])
+    user = {"role": "user", "content": "Refund A-1"}
+    wanted = make_turn(userContent=user, tools=[make_tool("refund")])
+    files = {"m.json": [exact, POLITE], "r.json": {"evalSetId": "r", "evalCases": [
+        {"evalId": "r", "conversation": [wanted]}]}}  # fmt: skip
+    for name, data in files.items():
+        (tmp_path / name).write_text(json.dumps(data))
+    given = ["--metrics", str(tmp_path / "m.json"), "--references", str(tmp_path / "r.json")]
+    assert main(["score", str(database), *given]) == 1
+
+    cases = curate(
+        database, tmp_path / "bugs.evalset.json", "--as", "regression", "--unit", "session"
+    )
+
+    by_id = {case["evalId"]: case["conversation"] for case in cases}
+    assert [one["name"] for one in by_id["s-0"][0]["tools"]] == ["refund"]
+    assert by_id["s-0"][0]["userContent"] == user, "which the store has not kept with the reference"
+    assert by_id["s-1"][0]["capture"]["tools"] == "missing"
+
+
+def test_a_turn_that_took_too_long_is_a_case_that_fails_as_it_did(tmp_path: Path) -> None:
+    fast = {
+        "metricName": "completed_within",
+        "threshold": 1,
+        "criterion": {"operations": {"maxSeconds": 2}},
+    }
+    slow = [Asked("Slow", telemetry={"latencyMs": 9_000.0}), Asked("Fast")]
+    database = landed(tmp_path, slow, metrics=[fast])
+    out = tmp_path / "bugs.evalset.json"
+
+    (case,) = curate(database, out, "--as", "regression")
+
+    assert case["actualConversation"][0]["telemetry"]["latencyMs"] == 9_000.0
+    assert main(["score", str(out), "--metrics", str(tmp_path / "bugs.metrics.json")]) == 1

@@ -92,6 +92,29 @@ def test_too_few_trials_to_see_anything_are_inconclusive(evaltap: Evaltap) -> No
     assert "too few passing trials" in found["reasons"][0]
 
 
+def test_a_metric_leaves_out_cases_that_expect_nothing_of_it_also_if_they_crashed(
+    evaltap: Evaltap,
+) -> None:
+    names = []
+    for side, crashed in {"base": 6, "head": 0}.items():
+        other = [
+            {
+                **score_line(f"o-{n}", 1, "crashed" if n < crashed else "not_evaluated"),
+                "reason": "not applicable: the case expects no particular calls",
+            }
+            for n in range(12)
+        ]
+        names.append(
+            write_lines(f"{side}.jsonl", [*(score_line(f"s-{n}", 1) for n in range(24)), *other])
+        )
+
+    code, found = compared(evaltap, *names)
+
+    assert (code, found["verdict"]) == (0, "pass")
+    (metric,) = found["metrics"]
+    assert (metric["base"]["cases"], metric["base"]["missing"]) == (24, 0)
+
+
 @pytest.mark.parametrize(
     ("gaps", "reason"),
     [({"base": 2, "head": 2}, "have no verdict"), ({"base": 0, "head": 1}, None)],

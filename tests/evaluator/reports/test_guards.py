@@ -9,9 +9,14 @@ from evaltap.evaluator.reports.summary import MetricCounts, Summary, exit_code
 
 
 def summary(
-    *, passed: int = 0, failed: int = 0, not_evaluated: int = 0, errors: int = 0
+    *,
+    passed: int = 0,
+    failed: int = 0,
+    not_evaluated: int = 0,
+    errors: int = 0,
+    not_applicable: int = 0,
 ) -> Summary:
-    counts = MetricCounts("m", passed, failed, not_evaluated, errors)
+    counts = MetricCounts("m", passed, failed, not_evaluated, errors, not_applicable=not_applicable)
     return Summary("run", 1, (counts,), (), ())
 
 
@@ -24,6 +29,9 @@ def summary(
         (summary(passed=1, not_evaluated=1), (0, 0, 0, 3)),
         (summary(failed=1, errors=1, not_evaluated=1), (0, 1, 1, 1)),
         (summary(not_evaluated=1), (0, 0, 0, 3)),
+        (summary(passed=1, not_evaluated=1, not_applicable=1), (0, 0, 0, 0)),
+        (summary(passed=1, not_evaluated=2, not_applicable=1), (0, 0, 0, 3)),
+        (summary(not_evaluated=1, not_applicable=1), (0, 0, 0, 3)),
         (Summary(None, 0, (), (), ()), (0, 3, 3, 3)),
     ],
 )

@@ -133,7 +133,11 @@ def _exit_code(options: RunOptions, finished: Finished) -> int:
         return 3
     if options.until is not None:
         return {"reached": 0, "missed": 1}.get(progress.decision or "open", 3)
-    unsure = outcome.not_evaluated or any(one.rate is None for one in outcome.metrics)
+    # Of a whole set, a metric that applies nowhere is a mistake; of chosen cases, it need not be.
+    chosen = bool(finished.plan.cases.whole)
+    unsure = outcome.not_evaluated or any(
+        one.rate is None and not (chosen and one.not_applicable) for one in outcome.metrics
+    )
     return 1 if outcome.has_failed else 3 if unsure else 0
 
 
@@ -167,11 +171,14 @@ def _print(options: RunOptions, finished: Finished) -> None:
 
 
 def _line_of(metric: MetricOutcome) -> str:
-    rate, lacking = metric.rate, metric.not_evaluated
+    rate, lacking, other = metric.rate, metric.not_evaluated, metric.not_applicable
+    if rate is None and other and not lacking:
+        return f"{metric.metric}: does not apply: no case expects anything of what it compares"
     if rate is None:
         return f"{metric.metric}: not evaluated"
     more = [_pass_hat(metric, k) for k in list(metric.pass_hat)[-1:] if k > 1]
     more += [f"{counted(lacking, 'run')} not evaluated"] if lacking else []
+    more += [f"does not apply to {counted(other, 'run')}"] if other else []
     return (
         f"{metric.metric}: {rate.value:.1%} passed ({metric.passed} of {counted(rate.n, 'run')}, 95 %:"
         f" {rate.interval:.1%}){''.join(f', {one}' for one in more)}"

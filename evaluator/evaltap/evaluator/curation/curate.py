@@ -20,7 +20,13 @@ from evaltap.evaluator.curation.expectations import (
 from evaltap.evaluator.curation.grouping import health
 from evaltap.evaluator.curation.recipe import Recipe
 from evaltap.evaluator.curation.review.queue import NOTHING_DECIDED, Decisions
-from evaltap.evaluator.curation.sessions import Session, provenance, read_sessions, recorded_case
+from evaltap.evaluator.curation.sessions import (
+    Session,
+    provenance,
+    read_sessions,
+    recorded_case,
+    with_kept_references,
+)
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.data import CaseData, Json
 from evaltap.schemas.errors import InputError
@@ -80,6 +86,7 @@ def curate(store: StoreReader, recipe: Recipe, means: Means) -> Curated:
     check = None
     if recipe.expect == "regression":
         assert means.scorer_of is not None  # the caller provides it for regression recipes
+        sessions = with_kept_references(store, sessions)
         metrics_ = metrics_that_failed(store, sessions.values())
         check = RegressionCheck(metrics_, means.scorer_of, means.fixed)
     made = Curated(picks=choices.picks, window=choices.window)

@@ -9,8 +9,13 @@ from evaltap.evaluator.cases.pairing import nothing_expected, placeholder
 from evaltap.evaluator.curation.curate import Redact, metrics_that_failed, sealed
 from evaltap.evaluator.curation.expectations import ExcludedTurnError, RegressionCheck, ScorerOf
 from evaltap.evaluator.curation.picks import TurnKey
-from evaltap.evaluator.curation.sessions import Session, provenance, read_sessions, recorded_case
-from evaltap.evaluator.scoring.results.references import attach_kept
+from evaltap.evaluator.curation.sessions import (
+    Session,
+    provenance,
+    read_sessions,
+    recorded_case,
+    with_kept_references,
+)
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.data import CaseData, Json
 from evaltap.schemas.errors import InputError
@@ -82,7 +87,7 @@ def draft(
         case, used = (
             _expecting(case, expectation)
             if expectation
-            else check.case(case, session, turns, _known(store, session))
+            else check.case(case, with_kept_references(store, {key: session})[key], turns, {})
         )
     except ExcludedTurnError as error:
         raise InputError(
@@ -91,9 +96,6 @@ def draft(
     used = [metrics.get(one.metric_name, one) for one in used]
     if problem := check.unproven(case, used):
         raise InputError(f"{key[2]}: proves nothing: {problem.why}")
-    if not case.get("conversation"):
-        # Other metrics of the set must not compare it with an empty turn.
-        case["conversation"] = [nothing_expected(one) for one in case["actualConversation"]]
     source = provenance(session, turns, recipe="draft", labels=["draft"], weight=0, members=1)
     return Draft(sealed(case, source, redact), used)
 
@@ -103,20 +105,6 @@ def _session(store: StoreReader, key: CaseKey) -> Session:
     if key not in found:
         raise InputError(f"{key[2]}: none of its turns has landed")
     return found[key]
-
-
-def _known(store: StoreReader, session: Session) -> dict[str, CaseData]:
-    if any(turn.expected for turn in session.turns):
-        return {}
-    case: CaseData = {
-        "evalId": session.key[2],
-        "actualConversation": [turn.actual for turn in session.turns],
-    }
-    attach_kept(store, {session.key: case})
-    expected = case.get("conversation") or ()
-    return {
-        turn.invocation_id: one for turn, one in zip(session.turns, expected, strict=False) if one
-    }
 
 
 def _expecting(case: CaseData, given: Expectation) -> tuple[CaseData, list[EvalMetric]]:

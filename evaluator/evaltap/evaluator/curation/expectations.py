@@ -9,13 +9,23 @@ from evaltap.evaluator.cases.pairing import nothing_expected, placeholder
 from evaltap.evaluator.cases.scenarios import drafted_scenario
 from evaltap.evaluator.cases.turn import absent_state, run_failure
 from evaltap.evaluator.curation.sessions import LandedTurn, Session
-from evaltap.evaluator.scoring.batch import compares
+from evaltap.evaluator.scoring.batch import needs_expected
 from evaltap.evaluator.scoring.contract.context import Status
 from evaltap.evaluator.scoring.scorer import CaseScore, CaseScorer
 from evaltap.schemas.data import CaseData
 from evaltap.schemas.formats.metric import EvalMetric
 
 _BAD: Final = frozenset({"failed", "crashed"})
+_MEASURED: Final = (
+    "status",
+    "error",
+    "latencyMs",
+    "costUsd",
+    "inputTokens",
+    "outputTokens",
+    "models",
+    "usage",
+)
 _NOT_EXPECTED: Final = frozenset({"capture", "telemetry", "state"})
 
 ScorerOf = Callable[[Sequence[EvalMetric]], CaseScorer]
@@ -120,6 +130,17 @@ def _reference(turn: CaseData) -> CaseData:
     return made | {"capture": marks} if marks else made
 
 
+def _reads_telemetry(metric: EvalMetric) -> bool:
+    evaluator = metric.evaluator_name or metric.metric_name
+    return bool(metric.criterion and metric.criterion.operations) or evaluator == "run_succeeded"
+
+
+def _measured(turn: CaseData) -> CaseData:
+    """Return what limits of time, cost and tokens read of a turn's telemetry."""
+    telemetry = turn.get("telemetry") or {}
+    return {name: telemetry[name] for name in _MEASURED if name in telemetry}
+
+
 def failed_metrics(session: Session, invocation_ids: Collection[str]) -> dict[str, str]:
     """Return names and digests of the metrics under which some turns failed."""
     return {
@@ -177,19 +198,28 @@ class RegressionCheck:
                 wanted = wanted or {**(placeholder(plain) or {}), "capture": {"tools": "missing"}}
                 answer = {"role": "assistant", "content": turn.correction}
                 wanted = wanted | {"finalResponse": answer}
-            expected.append(wanted)
-        if any(expected):
-            conversation = [
-                nothing_expected(plain) if one is None else one
-                for one, plain in zip(expected, case["actualConversation"], strict=True)
-            ]
-            return {**case, "conversation": conversation}, metrics
-        comparing = [metric.metric_name for metric in metrics if compares(metric)]
-        if len(comparing) == len(metrics):
+            # Of a reference that was given beside the recording, the store has not kept the question.
+            expected.append(wanted and {**wanted, **(placeholder(plain) or {})})
+        comparing = [metric.metric_name for metric in metrics if needs_expected(metric)]
+        if not any(expected):
+            metrics = [one for one in metrics if one.metric_name not in comparing]
+        if not metrics:
             raise ExcludedTurnError(
                 f"{', '.join(comparing)} compared it with a reference that no longer exists, and nobody"
                 " corrected the answer"
             )
+        # Where nothing is expected, the failure would be: a run without expected turns expects what was
+        # recorded, and other metrics of the set compare with it.
+        conversation = [
+            nothing_expected(plain) if one is None else one
+            for one, plain in zip(expected, case["actualConversation"], strict=True)
+        ]
+        case = {**case, "conversation": conversation}
+        if any(map(_reads_telemetry, metrics)):
+            case["actualConversation"] = [
+                {**plain, "telemetry": _measured(turn.actual)}
+                for turn, plain in zip(of_case, case["actualConversation"], strict=True)
+            ]
         return case, metrics
 
     def unproven(self, case: CaseData, metrics: Sequence[EvalMetric]) -> Unproven | None:
@@ -202,9 +232,10 @@ class RegressionCheck:
             return Unproven(f"cannot be scored: {recorded.error_message}")
         if recorded.status is Status.PASSED:
             return Unproven("not caught: the recorded turns passed under its own metrics")
-        if case.get("conversation"):
-            ideal = [turn for turn in case["conversation"] if turn]
-            found = scorer.score({**case, "actualConversation": ideal})
+        ideal = [turn for turn in case.get("conversation") or () if turn]
+        of_content = [one for one in metrics if not _reads_telemetry(one)]
+        if of_content and any(turn != nothing_expected(turn) for turn in ideal):
+            found = self.scorer_of(of_content).score({**case, "actualConversation": ideal})
             if why := _undecided(found):
                 return Unproven(f"undecided: the expected answer has no verdict ({why})", True)
             if found.status is not Status.PASSED:

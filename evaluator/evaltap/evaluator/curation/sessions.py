@@ -1,7 +1,7 @@
 """Read the landed sessions of chosen turns, and create cases from them."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import orjson
@@ -13,6 +13,7 @@ from evaltap.evaluator.cases.turn import EARLIER_TURNS
 from evaltap.evaluator.curation.picks import TurnKey
 from evaltap.evaluator.curation.recipe import Unit
 from evaltap.evaluator.ingest.landing.cases import DocumentReader, LandedTurns
+from evaltap.evaluator.scoring.results.references import attach_kept
 from evaltap.evaluator.store.database import STORE, sql
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.data import CaseData, Json
@@ -24,7 +25,7 @@ class LandedTurn:
     trace_id: str
     actual: CaseData
     expected: CaseData | None
-    """The reference that was part of the recording."""
+    """The reference that was part of the recording, or that it was scored with."""
     verdicts: tuple[tuple[str, str, str], ...]
     """Metric, digest and status."""
     correction: str
@@ -70,6 +71,26 @@ def read_sessions(store: StoreReader, keys: Iterable[TurnKey]) -> dict[CaseKey, 
         read = tuple(map(_turn, of_case, texts.actual, texts.expected))
         found[landed.case] = Session(landed.case, revision, orjson.loads(header), read)
     return dict(sorted(found.items()))
+
+
+def with_kept_references(
+    store: StoreReader, sessions: Mapping[CaseKey, Session]
+) -> dict[CaseKey, Session]:
+    """Return the sessions with the references of their scores, where the recording has none itself."""
+    cases: dict[CaseKey, CaseData] = {
+        key: {"evalId": key[2], "actualConversation": [turn.actual for turn in session.turns]}
+        for key, session in sessions.items()
+        if not any(turn.expected for turn in session.turns)
+    }
+    attach_kept(store, cases)
+    found = dict(sessions)
+    for key, case in cases.items():
+        kept = [*(case.get("conversation") or ()), *[None] * len(found[key].turns)]
+        turns = (
+            replace(turn, expected=one) for turn, one in zip(found[key].turns, kept, strict=False)
+        )
+        found[key] = replace(found[key], turns=tuple(turns))
+    return found
 
 
 def _turn(row: dict[str, Any], actual: str, expected: str | None) -> LandedTurn:

@@ -19,6 +19,7 @@ from evaltap.evaluator.reports.exit_status import (
 from evaltap.evaluator.reports.scope import score_scope
 from evaltap.evaluator.reports.traffic import read_traffic
 from evaltap.evaluator.reports.wording import RubricReason, readable, with_rubrics
+from evaltap.evaluator.scoring.contract.turn_evaluator import NOT_ASKED
 from evaltap.evaluator.store.queries import Row, Rows, Scratch, StoreReader
 from evaltap.schemas.text import counted
 
@@ -38,6 +39,8 @@ class MetricCounts:
     """Cases with a run that failed, never ended or was cut off; they did not pass."""
     mean_score: float | None = None
     """Like the rate: of all turns, if the traffic was sampled."""
+    not_applicable: int = 0
+    """Of those not evaluated, the cases that expect nothing of what the metric compares."""
     sample: Rate | None = None
     """The share of the recorded cases, unweighted; repeats of a case are one cluster."""
     all_cases: Rate | None = None
@@ -93,6 +96,7 @@ class MetricCounts:
             "passed": self.passed,
             "failed": self.failed,
             "not_evaluated": self.not_evaluated,
+            "not_applicable": self.not_applicable,
             "errors": self.errors,
             "pass_rate": rate and rate.value,
             "pass_rate_unit": rate and rate.unit,
@@ -247,7 +251,10 @@ def _is_incomplete(metrics: Sequence[MetricCounts], fail_on: FailOn) -> bool:
         return True
     if fail_on is not FailOn.NOT_EVALUATED:
         return False
-    return any(one.not_evaluated for one in metrics) or not any(one.passed for one in metrics)
+    # A metric that applies to no case at all has said nothing.
+    return any(
+        one.not_evaluated > (one.not_applicable if one.passed else 0) for one in metrics
+    ) or not any(one.passed for one in metrics)
 
 
 def summarise(
@@ -283,12 +290,16 @@ def _summarise(
     def read(query: str, **more: object) -> Rows:
         return store.rows(query, {**chosen, **more})
 
-    counts = read(f"""
+    counts = read(
+        f"""
         SELECT metric_name,
                count(*) FILTER (status = 'passed'), count(*) FILTER (status = 'failed'),
                count(*) FILTER (status = 'not_evaluated'), count(*) FILTER (status = 'error'),
-               count(*) FILTER (status = 'crashed'), avg(score)
-        {scope} GROUP BY metric_name ORDER BY metric_name""")
+               count(*) FILTER (status = 'crashed'), avg(score),
+               count(*) FILTER (status = 'not_evaluated' AND reason IN $not_asked)
+        {scope} GROUP BY metric_name ORDER BY metric_name""",
+        not_asked=[*NOT_ASKED.values()],
+    )
     places = metric_places(store)
     counts.sort(key=lambda row: places.get(row[0], len(places)))
     ((cases, crashed, most_turns),) = read(f"""

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 from evaltap.evaluator.cases.identity import CaseIdentity
 from evaltap.evaluator.cases.origin import NamedCase, is_sampled, traffic_weight
 from evaltap.evaluator.scoring.contract.context import Status
+from evaltap.evaluator.scoring.evaluators.catalogue import described
 from evaltap.evaluator.scoring.results.rows import (
     CuratedCaseRow,
     JudgedTurn,
@@ -105,6 +106,17 @@ def compares(metric: EvalMetric) -> bool:
     members = criterion.suite.metrics if criterion.suite else ()
     return bool(criterion.tool_trajectory or criterion.final_response) or any(
         map(compares, members)
+    )
+
+
+def needs_expected(metric: EvalMetric) -> bool:
+    """Return whether a metric has nothing to say of a turn without an expected one."""
+    trajectory = metric.criterion.trajectory if metric.criterion else None
+    if trajectory is not None and (trajectory.references or trajectory.optimal_steps is not None):
+        return False
+    evaluator = metric.evaluator_name or metric.metric_name
+    return compares(metric) or any(
+        one.name == evaluator and one.group == "expected" for one in described()
     )
 
 

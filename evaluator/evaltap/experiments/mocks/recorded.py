@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any, Final, cast
 
 import orjson
@@ -51,9 +52,30 @@ Recording = tuple[tuple[RecordedCall, ...], ...]
 
 
 def recording_of(case: CaseData) -> Recording:
-    """Return the calls with the results that the tools gave: what was recorded, otherwise the references."""
-    turns = case.get("actualConversation") or case.get("conversation") or []
-    return tuple(tuple(_calls(turn or {})) for turn in turns)
+    """Return the calls with the results that the tools gave: what was recorded, otherwise the references.
+
+    Expected calls with a result follow those of their turn, so that an agent that was mended gets an answer.
+    """
+    expected = case.get("conversation") or []
+    turns = case.get("actualConversation") or expected
+    more = [] if turns is expected else expected
+    return tuple(
+        (*_calls(turn or {}), *_expected_calls(turn or {}, other or {}))
+        for turn, other in zip_longest(turns, more[: len(turns)])
+    )
+
+
+def _expected_calls(turn: CaseData, expected: CaseData) -> Iterator[RecordedCall]:
+    """Yield the expected calls that have a result and were not made, as far as the turn goes."""
+    made = [(one.name, one.arguments) for one in _calls(turn)]
+    for call in _calls({"tools": _with_result(expected)}):
+        if (call.name, call.arguments) not in made:
+            yield call
+
+
+def _with_result(turn: CaseData) -> list[CaseData]:
+    tools = [one for one in turn.get("tools") or () if isinstance(one, dict)]
+    return [one for one in tools if one.get("result") is not None or one.get("error")]
 
 
 def _calls(turn: CaseData) -> Iterator[RecordedCall]:

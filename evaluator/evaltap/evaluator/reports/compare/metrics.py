@@ -115,11 +115,18 @@ def _within(pair: PairedMetric, names: Set[CaseKey]) -> PairedMetric:
     """Return a metric restricted to the compared cases.
 
     Cases for which one side has no score at all are missing there, with the number of trials of the other
-    side.
+    side.  Cases that expect nothing of what the metric compares are left out, also if they crashed.
     """
+    both = (pair.base.cases, pair.head.cases)
+    other = {
+        key
+        for cases in both
+        for key, one in cases.items()
+        if one.not_asked and not any(side.get(key, _NONE).passes for side in both)
+    }
     base, head = (
-        {key: one for key, one in side.cases.items() if key in names}
-        for side in (pair.base, pair.head)
+        {key: one for key, one in cases.items() if key in names and key not in other}
+        for cases in both
     )
     return PairedMetric(
         pair.name,

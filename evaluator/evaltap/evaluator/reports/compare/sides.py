@@ -11,6 +11,7 @@ from evaltap.evaluator.analysis.stats.exchange import Trials
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.turn import FAILED_RUNS, Case, Turn
 from evaltap.evaluator.reports.evidence import Comparison as Compared
+from evaltap.evaluator.scoring.contract.turn_evaluator import NOT_ASKED
 from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import InputError
 
@@ -195,6 +196,8 @@ class Counts:
     """The first trial that passed."""
     failing: str = ""
     """The first trial that did not pass."""
+    not_asked: bool = False
+    """Whether the case says of a trial that it expects nothing of what the metric compares."""
 
     @property
     def verdicts(self) -> Trials:
@@ -211,6 +214,7 @@ class Counts:
             (*self.scores, *other.scores),
             self.passing or other.passing,
             self.failing or other.failing,
+            self.not_asked or other.not_asked,
         )
 
 
@@ -327,6 +331,7 @@ def _counts(trials: Mapping[str, Sequence[ScoreRow]]) -> Counts:
         tuple(scores),
         next((trial for trial, passes in passed.items() if passes), ""),
         next((trial for trial, passes in passed.items() if not passes), ""),
+        any(row.reason in NOT_ASKED.values() for rows in trials.values() for row in rows),
     )
 
 

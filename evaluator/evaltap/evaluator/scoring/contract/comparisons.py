@@ -108,7 +108,7 @@ class WholeTurns:
     def lacking(self, actual: Turn, expected: Turn) -> str | None:
         """Return why the compared field of a turn is not usable as evidence; None if it is."""
         reason = expected.lacks(self._evidence)
-        return actual.lacks(self._evidence) or (reason and f"expected {reason}")
+        return f"expected {reason}" if reason else actual.lacks(self._evidence)
 
 
 def checking(what: str, function: Callable[..., Any]) -> Callable[..., str | None]:

@@ -36,6 +36,12 @@ NO_REFERENCE: Final = "no reference"
 """The start of the reason if a metric compares turns but no expected turn is given."""
 EVIDENCE_MISSING: Final = "evidence missing"
 """The start of the reason if a turn lacks what a metric needs."""
+NOT_ASKED: Final = {
+    "expected tools is missing": "not applicable: the case expects no particular calls",
+    "expected finalResponse is missing": "not applicable: the case expects no particular answer",
+}
+"""The reason, by what is missing, if the expected turn itself says that it expects nothing of what the metric
+compares: no evidence was lost."""
 NOTHING_EXPECTED: Final = MissingEvidence(
     f"{NO_REFERENCE}: no expected turn was given for this one"
 )
@@ -213,6 +219,7 @@ def turn_score(found: TurnResult, threshold: float) -> TurnScore:
     elif isinstance(found, MissingEvidence):
         told = found.reason.startswith(NO_REFERENCE)
         reason = found.reason if told else f"{EVIDENCE_MISSING}: {found.reason}"
+        reason = NOT_ASKED.get(found.reason, reason)
         return TurnScore(Status.NOT_EVALUATED, reason=reason)
     elif isinstance(found, tuple) and len(found) == 2:
         finding = Finding(*found)

@@ -132,10 +132,9 @@ class AgainstReferences(TurnEvaluator):
         return self._perfect.turn if best == PERFECT else turn_score(best, threshold)
 
     def _lacking(self, compared: "ComparedTurn") -> str | None:
-        if reason := self._turn_lacks(compared.turn):
-            return reason
-        reason = self._turn_lacks(compared.expected) if compared.expected is not None else None
-        return f"expected {reason}" if reason else None
+        if compared.expected is not None and (reason := self._turn_lacks(compared.expected)):
+            return f"expected {reason}"
+        return self._turn_lacks(compared.turn)
 
     def _turn_lacks(self, turn: Turn) -> str | None:
         similarity = self._choice.similarity

@@ -67,11 +67,8 @@ class ToolTrajectoryMatcher:
         return None if reason is None else f"tool trajectory mismatch: match tools: {reason}"
 
     def lacking(self, actual: Turn, expected: Turn) -> str | None:
-        reason = self._turn_lacks(actual)
-        if reason is not None:
-            return reason
         reason = self._turn_lacks(expected)
-        return None if reason is None else f"expected {reason}"
+        return self._turn_lacks(actual) if reason is None else f"expected {reason}"
 
     def _turn_lacks(self, turn: Turn) -> str | None:
         if turn.capture and (reason := turn.lacks("tools")):
