@@ -108,6 +108,11 @@ def test_a_name_alone_is_a_metric_that_only_a_perfect_score_passes() -> None:
         ),
         ([made("a")], {"agent": "no:body", "concurrency": -1}, "concurrency: found -1"),
         ([made("a")], {"agent": "no:body", "turn_seconds": 0}, "turn_seconds: found 0"),
+        (
+            [made("a")],
+            {"agent": "no:body", "tools": "x"},
+            "tools: found 'x'; expected a MockChoice",
+        ),
     ],
 )
 def test_what_cannot_be_scored_is_refused(

@@ -4,7 +4,7 @@ import json
 import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -193,3 +193,5 @@ def test_the_writer_is_the_judge_of_the_environment(
 def test_without_prompts_there_is_nothing_to_improve(sets: tuple[Path, Path]) -> None:
     with pytest.raises(InputError, match="no prompts"):
         improve(*sets, [EXACT], prompts={}, agent=agent_of, writer=writer())
+    with pytest.raises(InputError, match="prompts: found 'x'; expected a mapping"):
+        improve(*sets, [EXACT], prompts=cast("Any", "x"), agent=agent_of, writer=writer())

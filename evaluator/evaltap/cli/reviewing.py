@@ -46,7 +46,8 @@ def review_queue(path: Path, reviewer: str, queue: str) -> int:
         outcome = _decide(path, shown, reviewer)
         if outcome == "quit":
             break
-        decided += {"decided": 1, "undone": -1}.get(outcome, 0)
+        # What is undone first was decided in an earlier session.
+        decided = max(0, decided + {"decided": 1, "undone": -1}.get(outcome, 0))
         with open_store(path, create=False) as store:
             shown = next_item(store, reviewer, queue)
     else:

@@ -54,6 +54,8 @@ def evaluate(
             raise InputError(f"{option}: found {count!r}; expected a whole number from 1 on")
     if not isinstance(turn_seconds, int | float) or turn_seconds <= 0:
         raise InputError(f"turn_seconds: found {turn_seconds!r}; expected a number above 0")
+    if tools is not None and not isinstance(tools, MockChoice):
+        raise InputError(f"tools: found {tools!r}; expected a MockChoice")
     scorer = metrics if isinstance(metrics, CaseScorer) else scorer_of(metrics, services)
     name = _text_of(agent)
     settings = Settings(

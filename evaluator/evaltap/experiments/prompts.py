@@ -147,6 +147,8 @@ def improve(
     Raises InputError without prompts, and for sets that the agent cannot be run on or whose runs are invalid;
     JudgeNotConfigured without a writer.
     """
+    if not isinstance(prompts, Mapping):
+        raise InputError(f"prompts: found {prompts!r:.80}; expected a mapping of names to texts")
     if not prompts:
         raise InputError("improve: no prompts; name at least one")
     limits, best_prompts = limits or Limits(), dict(prompts)

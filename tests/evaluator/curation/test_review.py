@@ -542,6 +542,15 @@ def test_keys_on_a_terminal_need_no_return(database: Path) -> None:
 
 
 @pytest.mark.slow
+def test_what_is_undone_first_was_decided_in_an_earlier_session(database: Path) -> None:
+    for typed, told in ((b"aq", b"1 decision as ann"), (b"uq", b"0 decisions as ann")):
+        with reviewing(database) as (keys, process):
+            os.write(keys, typed)
+            said, _ = process.communicate(timeout=60)
+        assert told in said
+
+
+@pytest.mark.slow
 def test_while_one_person_reads_another_reviews_and_turns_change(
     database: Path, review: Review
 ) -> None:

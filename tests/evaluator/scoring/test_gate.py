@@ -10,9 +10,9 @@ from evaltap.evaluator.scoring.contract.context import (
     TurnScore,
 )
 from evaltap.evaluator.scoring.contract.judge import JudgeUnavailable
-from evaltap.evaluator.scoring.gates.gate import variable_of
+from evaltap.evaluator.scoring.gates.gate import GateResult, variable_of
 from evaltap.schemas.errors import ConfigurationError
-from support.builders.cases import make_case, make_turn
+from support.builders.cases import RESPONSE, TRAJECTORY, make_case, make_turn
 from support.builders.gates import CHANGES, CORRECT, GOOD, QUALITY, SAFE, case, gate, grades, rule
 
 
@@ -85,6 +85,20 @@ def test_a_turn_whose_answer_was_not_recorded_keeps_the_dimension_open() -> None
     assert "turn 2: evidence missing: finalResponse is redacted" in result.feedback
     hidden["finalResponse"] = seen["finalResponse"] = {"role": "assistant", "content": "no"}
     assert gate(CORRECT).evaluate(make_case(turns=[seen, hidden])).status == "failed"
+
+
+def test_a_dimension_that_a_case_expects_nothing_of_does_not_keep_the_gate_open() -> None:
+    calls = {"name": "calls", "threshold": 1.0, "metrics": [TRAJECTORY]}
+    answer = {"name": "answer", "threshold": 1.0, "metrics": [RESPONSE]}
+
+    def result(**marks: str) -> GateResult:
+        expected = make_turn(capture=marks)
+        return gate(calls, answer).evaluate(make_case(conversation=[expected]))
+
+    assert result(tools="missing").passed
+    assert [one.applies for one in result(tools="missing").dimensions] == [False, True]
+    assert result(tools="redacted").status == "incomplete"
+    assert result(tools="missing", finalResponse="missing").status == "incomplete"
 
 
 def test_a_turn_with_nothing_to_score_does_not_keep_the_gate_open() -> None:

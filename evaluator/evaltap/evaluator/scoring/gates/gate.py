@@ -17,7 +17,7 @@ from evaltap.evaluator.scoring.contract.aggregation import as_written
 from evaltap.evaluator.scoring.contract.context import Services, Status
 from evaltap.evaluator.scoring.contract.errors import MetricError
 from evaltap.evaluator.scoring.contract.evaluator import Registry
-from evaltap.evaluator.scoring.contract.turn_evaluator import EVIDENCE_MISSING
+from evaltap.evaluator.scoring.contract.turn_evaluator import EVIDENCE_MISSING, NOT_ASKED
 from evaltap.evaluator.scoring.contract.validation import known_keys
 from evaltap.evaluator.scoring.gates.gate_judge import (
     DIMENSION,
@@ -87,6 +87,16 @@ class DimensionResult:
         return self.threshold is not None
 
     @property
+    def applies(self) -> bool:
+        """Whether the case expects anything of what the dimension's metrics compare."""
+        return not self.outcomes or not all(map(_is_not_asked, self.outcomes))
+
+    @property
+    def is_missed(self) -> bool:
+        """Whether it applies and decides, and has not passed."""
+        return self.decides and self.applies and not self.has_passed
+
+    @property
     def has_passed(self) -> bool:
         """Whether it reached its threshold, if any."""
         return self.status is Status.PASSED
@@ -104,7 +114,7 @@ class GateResult:
     eval_id: str
     status: GateStatus
     """failed if a dimension is below its threshold or the run crashed, otherwise incomplete if a dimension
-    has no score."""
+    that applies has no score."""
     dimensions: tuple[DimensionResult, ...]
     feedback: str
     """For the author of the answer: the missed dimensions and the reasons; empty if the gate passed."""
@@ -227,7 +237,7 @@ class Gate:
         score, found_by = self._by_rules(data)
         if self._judge is not None:
             # A judge costs money: it is only asked about what passed the rest.
-            missed = [name for name, one in found_by.items() if one.decides and not one.has_passed]
+            missed = [name for name, one in found_by.items() if one.is_missed]
             judged = None if missed else self._judge.score(data)
             reason = f"not judged, as {' and '.join(missed)} did not pass" if missed else ""
             found_by |= self._of_judge(judged, reason)
@@ -276,7 +286,7 @@ class Gate:
 
 
 def _status(dimensions: Sequence[DimensionResult]) -> GateStatus:
-    found = {one.status for one in dimensions if one.decides}
+    found = {one.status for one in dimensions if one.decides and one.applies}
     if found & {Status.FAILED, Status.CRASHED}:
         return "failed"
     return "passed" if found == {Status.PASSED} else "incomplete"
@@ -471,6 +481,10 @@ def dimension_verdict(
     return (Status.PASSED if threshold is None or score >= threshold else Status.FAILED), score
 
 
+def _is_not_asked(outcome: MetricOutcome) -> bool:
+    return outcome.status is Status.NOT_EVALUATED and outcome.reason in NOT_ASKED.values()
+
+
 def _has_gap(outcome: MetricOutcome) -> bool:
     """Return whether evidence of some turns is missing, so that the score is that of the others."""
     return any(
@@ -482,17 +496,18 @@ def _has_gap(outcome: MetricOutcome) -> bool:
 def _dimension(
     name: str, threshold: float | None, outcomes: Sequence[MetricOutcome]
 ) -> DimensionResult:
+    asked = [one for one in outcomes if not _is_not_asked(one)] or outcomes
     status, score = dimension_verdict(
-        threshold, [(outcome.status, outcome.score) for outcome in outcomes]
+        threshold, [(outcome.status, outcome.score) for outcome in asked]
     )
-    missing = [one for one in outcomes if from_0_to_1(one.status, one.score) is None]
-    if status is Status.PASSED and (missing := [*filter(_has_gap, outcomes)]):
+    missing = [one for one in asked if from_0_to_1(one.status, one.score) is None]
+    if status is Status.PASSED and (missing := [*filter(_has_gap, asked)]):
         status, score = Status.NOT_EVALUATED, None
     if status is Status.CRASHED:
-        missing = [*outcomes]
+        missing = [*asked]
     reasons = [
         f"{outcome.name}: {outcome.reason or _unexplained(outcome)}"
-        for outcome in missing or outcomes
+        for outcome in missing or asked
         if missing or (from_0_to_1(outcome.status, outcome.score) or 0) < 1
     ]
     return DimensionResult(name, status, score, threshold, "; ".join(reasons), tuple(outcomes))
@@ -517,7 +532,7 @@ def threshold_text(threshold: float) -> str:
 def _feedback(dimensions: Sequence[DimensionResult], *, judged: bool) -> str:
     lines: list[str] = []
     for one in dimensions:
-        if one.threshold is None:
+        if one.threshold is None or not one.applies:
             continue
         if judged and one.name == DIMENSION and one.score is not None:
             # The judge's words are advice on whatever was missed, even if it accepts the answer.
