@@ -210,7 +210,7 @@ def test_any_of_several_right_answers_counts_and_tools_are_left_open(tmp_path: P
 
     assert answer.status is Status.PASSED
     assert tools.status is Status.NOT_EVALUATED
-    assert "expected tools is missing" in tools.reason
+    assert "expects no particular calls" in tools.reason
 
 
 # -- the command -----------------------------------------------------------------------------------
@@ -413,6 +413,153 @@ def test_what_stands_beside_the_messages_is_in_the_state(
     }  # fmt: skip
 
 
+PAY = {"id": "c", "function": {"name": "pay", "arguments": '{"n": 5}'}}
+PAID = {"role": "assistant", "content": "Paid"}
+CALLED = [{"role": "assistant", "content": "", "tool_calls": [PAY]},
+          {"role": "tool", "tool_call_id": "c", "content": "ok"}, PAID]  # fmt: skip
+EARLIER = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
+RAGAS: list[dict[str, Any]] = [{"type": "human", "content": "Where?"},
+         {"type": "ai", "content": "", "tool_calls": [{"name": "pay", "args": {"n": 5}}]},
+         {"type": "tool", "content": "ok"}, {"type": "ai", "content": "Paid"}]  # fmt: skip
+ITEMS = [{"type": "function_call", "call_id": "c", "name": "pay", "arguments": '{"n": 5}'},
+         {"type": "function_call_output", "call_id": "c", "output": "ok"},
+         {"type": "message", "role": "assistant",
+          "content": [{"type": "output_text", "text": "Paid"}]}]  # fmt: skip
+WANTED = {
+    "expected_response": "Paid",
+    "expected_tool_calls": [{"name": "pay", "arguments": {"n": 5}}],
+}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"inputs": {"question": "Where?"}, "outputs": {"choices": [{"message": CALLED[0]}]}},
+        {"inputs": {"messages": MESSAGES}, "outputs": {"messages": CALLED}},
+        {"inputs": {"messages": EARLIER + MESSAGES}, "outputs": EARLIER + MESSAGES + CALLED},
+        {"inputs": {"input": MESSAGES}, "outputs": {"output": ITEMS}},
+        {"outputs": MESSAGES + CALLED, "reference_outputs": MESSAGES + CALLED},
+        {"inputs": {"question": "Where?"}, "outputs": CALLED, "reference_outputs": CALLED},
+        {"user_input": RAGAS, "reference": "Paid", "reference_tool_calls": RAGAS[1]["tool_calls"]},
+    ],
+)
+def test_calls_in_rows_of_mlflow_agentevals_and_ragas_are_compared(row: dict[str, Any]) -> None:
+    case = converted(row if len(row) > 2 or "inputs" not in row else row | {"expectations": WANTED})
+    exact = EvalMetric.model_validate({"metricName": "trajectory_exact", "threshold": 1})
+
+    (outcome,) = CaseScorer([exact]).score(case).metrics
+
+    (turn,), (wanted,) = turns(case), turns(case, "conversation")
+    assert turn["userContent"]["content"] == wanted["userContent"]["content"] == "Where?"
+    assert (wanted["finalResponse"]["content"], outcome.score) == ("Paid", 1)
+    assert case["sessionInput"]["state"] == {}
+
+
+@pytest.mark.parametrize(
+    ("row", "said", "wanted", "state"),
+    [
+        (
+            {"inputs": {"question": "Where?", "lang": "en"}, "outputs": {"response": "here"},
+             "expectations": {"expected_response": "there", "expected_facts": ["a"]}, "tags": {"t": "1"}},
+            "here", "there",
+            {"inputs": {"lang": "en"}, "expectations": {"expected_facts": ["a"]}, "tags": {"t": "1"}},
+        ),
+        ({"inputs": {"question": "Where?"}, "outputs": "here", "expectations": None}, "here", None, {}),
+        (
+            {"inputs": {"q": "Where?"}, "outputs": {"answer": "there", "why": "so"}},
+            None, "there", {"outputs": {"why": "so"}},
+        ),
+        (
+            {"inputs": {"q": "Where?"}, "outputs": {"a": "here"}, "reference_outputs": {"a": "there"}},
+            "here", "there", {},
+        ),
+        (
+            {"datasetName": "d", "input": {"query": "Where?", "top": 3}, "expectedOutput": {"x": "there"}},
+            None, "there", {"inputs": {"top": 3}},
+        ),
+        ({"input": "Where?", "expected": {"answer": "there"}, "tags": ["a"]}, None, "there", {"tags": ["a"]}),
+        ({"inputs": "Where?", "expected_output": "there"}, None, "there", {}),
+    ],
+)  # fmt: skip
+def test_texts_in_objects_are_read_if_it_is_clear_which_they_are(
+    row: dict[str, Any], said: str | None, wanted: str | None, state: dict[str, Any]
+) -> None:
+    case = converted(row)
+
+    answers = [
+        [turn["finalResponse"]["content"] for turn in turns(case, key)]
+        for key in ("actualConversation", "conversation")
+    ]
+    assert answers == [[said] if said else [], [wanted] if wanted else []]
+    assert case["sessionInput"]["state"] == state
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ({"inputs": {"q": "x", "n": "y"}}, "inputs: found an object; expected a text; choose one of q, n"),
+        ({"inputs": {"prompt": "x", "question": "y"}}, "such as --map input=inputs.prompt"),
+        ({"input": "x", "expectedOutput": {"a": "y", "b": "z"}}, "--map expected=expectedOutput.a"),
+        (
+            {"inputs": {"question": "x"}, "outputs": {"a": "y", "b": "z"}, "expectations": {}},
+            "--map output=outputs.a",
+        ),
+        ({"inputs": {"question": "x"}, "outputs": "y"}, "--map output=outputs or --map expected=outputs"),
+        (
+            {"outputs": MESSAGES + CALLED, "reference_outputs": (MESSAGES + CALLED) * 2},
+            "reference_outputs: found 2 turns; expected 1",
+        ),
+    ],
+)  # fmt: skip
+def test_objects_that_may_mean_several_things_are_refused(row: dict[str, Any], told: str) -> None:
+    with pytest.raises(FormatError) as caught:
+        converted(row)
+
+    assert told in str(caught.value)
+
+
+def test_a_column_that_is_mapped_into_is_not_read_otherwise(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    row = {
+        "inputs": {"question": "x", "other": "Where?"},
+        "outputs": {"answer": "y", "alt": "there"},
+    }
+    case = converted(row, input="inputs.other", expected="outputs.alt")
+
+    (turn,) = turns(case, "conversation")
+    assert (turn["userContent"]["content"], turn["finalResponse"]["content"]) == ("Where?", "there")
+    assert "expected" not in case["sessionInput"]["state"]
+    assert not caplog.messages
+
+
+def test_what_of_an_example_is_not_known_to_be_expected_is_said(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    converted({"inputs": {"question": "x"}, "outputs": {"label": True, "weight": 1}})
+    converted({"messages": (MESSAGES + CALLED) * 2, "reference": "there"})
+
+    one, two = caplog.messages
+    assert "outputs (label, weight): kept in the state" in one
+    assert "kept in the state: what is expected of a dialogue with several turns" in two
+
+
+def test_a_file_of_pydantic_evals_has_cases_and_yaml_is_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "capitals.json"
+    case = {"name": "fr", "inputs": "Where?", "expected_output": "Paris", "evaluators": ["Equals"]}
+    path.write_text(json.dumps({"name": "c", "cases": [case], "evaluators": ["IsInstance"]}))
+
+    (found,) = dataset_cases([path], Columns())
+
+    assert (found["evalId"], found["sessionInput"]["state"]) == ("fr", {"evaluators": ["Equals"]})
+    assert "left out evaluators of all cases" in caplog.text
+    path.rename(tmp_path / "capitals.yaml")
+    with pytest.raises(InputError, match="convert YAML to JSON first"):
+        rows(tmp_path / "capitals.yaml")
+
+
 def test_a_number_that_a_table_lacks_is_no_answer_and_whole_ones_have_no_point(
     tmp_path: Path,
 ) -> None:
@@ -445,9 +592,9 @@ def test_an_id_that_is_made_is_no_other_row_s(tmp_path: Path) -> None:
 
 def test_a_row_of_objects_names_the_path_to_a_text(tmp_path: Path) -> None:
     path = tmp_path / "rows.json"
-    path.write_text(json.dumps([{"id": 1, "inputs": {"q": "Where?"}, "outputs": {"a": "here"}}]))
+    path.write_text(json.dumps([{"id": 1, "ask": {"q": "Where?"}, "outputs": {"a": "here"}}]))
 
-    with pytest.raises(EvaltapError, match=r"or --map input=inputs\.q$"):
+    with pytest.raises(EvaltapError, match=r"or --map input=ask\.q$"):
         list(dataset_cases([path], Columns()))
 
 

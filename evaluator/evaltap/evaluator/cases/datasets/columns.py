@@ -10,20 +10,21 @@ import orjson
 
 from evaltap.evaluator.cases.datasets.conversations import fields_of, read_turns, spoken
 from evaltap.evaluator.cases.datasets.inspect_logs import RUN, TELEMETRY
+from evaltap.evaluator.cases.datasets.object_rows import CONTEXT, RECORDED, REFERENCE
 from evaltap.evaluator.cases.datasets.shapes import OURS, unwrapped
 from evaltap.evaluator.cases.identity import BadLine
 from evaltap.evaluator.cases.scenarios import described_scenario
 from evaltap.schemas.data import CaseData, Json
 from evaltap.schemas.errors import FormatError, InputError
 from evaltap.schemas.files import canonical
-from evaltap.schemas.files.documents import case_data
+from evaltap.schemas.files.documents import case_data, warn_once
 from evaltap.schemas.files.validation import describe
-from evaltap.schemas.text import did_you_mean
+from evaltap.schemas.text import counted, did_you_mean
 
 FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "case": ("eval_case", "case_json"),
     "id": ("evalId", "eval_id", "id", "name", "key"),
-    "input": ("input", "question", "prompt", "query", "instruction", "user_input"),
+    "input": ("input", "question", "prompt", "query", "instruction", "user_input", "inputs"),
     "output": ("actual_output", "actualOutput", "output", "response", "completion", "prediction"),
     "expected": (
         "expected_output",
@@ -36,7 +37,7 @@ FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
         "target",
     ),
     "tools": ("tools_called", "toolsCalled", "tool_calls"),
-    "expected_tools": ("expected_tools", "expectedTools"),
+    "expected_tools": ("expected_tools", "expectedTools", "reference_tool_calls"),
     "messages": ("turns", "messages", "conversation", "conversations"),
     "run": (RUN,),
 }
@@ -63,6 +64,12 @@ class Columns:
         found = self.value("expected", row)
         return None if found == [] else found
 
+    @property
+    def mapped(self) -> frozenset[str]:
+        """The columns that fields are mapped to, or into."""
+        paths = self.given.values()
+        return frozenset({*paths, *(path.partition(".")[0] for path in paths)})
+
     def column(self, name: str, row: Mapping[str, Json]) -> str | None:
         """Return the column of a field in a row, or the dotted path to it."""
         if name in self.given:
@@ -78,12 +85,13 @@ class ColumnCheck:
 
     def __init__(self, columns: Columns) -> None:
         self._missing = dict(columns.given)
+        self._mapped = columns.mapped
         self._found: dict[str, None] = {}
 
     def see(self, row: Mapping[str, Json]) -> None:
         """Record the columns of a row."""
         if self._missing:
-            row = unwrapped(row)
+            row = unwrapped(row, self._mapped)
             self._found |= dict.fromkeys(row)
             for name, column in list(self._missing.items()):
                 if _at(row, column) is not None:
@@ -134,7 +142,8 @@ def row_case(
     contains a whole eval case as JSON becomes that case.  Raises FormatError if the row has no input.
     """
     # NumPy's way to say that a number is missing is NaN.
-    row = unwrapped({key: None if _is_nan(value) else value for key, value in row.items()})
+    row = {key: None if _is_nan(value) else value for key, value in row.items()}
+    row = unwrapped(row, columns.mapped)
     reader = _Reader(path, place)
     if _is_eval_case(row):
         raise reader.error(
@@ -165,7 +174,7 @@ def row_case(
         case["source"] = {}  # a row that expects nothing has no reference, rather than an empty one
     if (telemetry := row.get(TELEMETRY)) is not None and recorded:
         _end(recorded[-1], telemetry, whole=len(recorded) == 1)
-    used = {OURS, TELEMETRY, *(columns.column(name, row) for name in fields)}
+    used = {OURS, CONTEXT, REFERENCE, TELEMETRY, *(columns.column(name, row) for name in fields)}
     state = {
         key: reader.plain(_listed(key, value), key)
         for key, value in row.items()
@@ -212,6 +221,8 @@ def _dialogue(
 ) -> tuple[list[dict[str, Json]], list[dict[str, Json]], Sequence[str]]:
     """Return the recorded turns, the expected turn if there is one, and the fields that were read."""
     recorded = read_turns(messages, reader)
+    if CONTEXT in row:
+        recorded[0]["contextMessages"] = reader.messages(row[CONTEXT])
     expected = _expected_of(recorded, row, columns, reader)
     fields = [
         "case",
@@ -232,13 +243,38 @@ def _dialogue(
 def _expected_of(
     recorded: list[dict[str, Json]], row: Mapping[str, Json], columns: Columns, reader: "_Reader"
 ) -> list[dict[str, Json]]:
-    """Return the expected turn of a one-turn dialogue; for several turns, it would be ambiguous."""
+    """Return the expected turns: those of a reference, or the one of a dialogue with one turn.
+
+    For several turns, a single answer would be ambiguous.
+    """
+    if REFERENCE in row:
+        return _reference(row[REFERENCE], recorded, reader)
     wanted, tools = columns.answer(row), columns.value("expected_tools", row)
-    if len(recorded) > 1 or (wanted is None and tools is None):
+    if wanted is None and tools is None:
+        return []
+    if len(recorded) > 1:
+        warn_once(
+            f"{reader.path}: kept in the state: what is expected of a dialogue with several turns"
+        )
         return []
     (turn,) = recorded
     asked = {name: turn[name] for name in ("invocationId", "userContent")}
     return [asked | reader.expected(wanted, tools)]
+
+
+def _reference(
+    said: Json, recorded: Sequence[dict[str, Json]], reader: "_Reader"
+) -> list[dict[str, Json]]:
+    """Return the turns of a reference; one without an answer expects none in particular."""
+    expected = read_turns(said, reader)
+    if len(expected) != len(recorded):
+        turns = counted(len(expected), "turn")
+        raise reader.error(f"reference_outputs: found {turns}; expected {len(recorded)}")
+    for turn in expected:
+        if not (turn.get("finalResponse") or {}).get("content"):
+            turn.pop("finalResponse", None)
+            turn["capture"] = {**turn.get("capture", {}), "finalResponse": "missing"}
+    return expected
 
 
 def _is_eval_case(row: Mapping[str, Json]) -> bool:
@@ -251,6 +287,7 @@ def _one_turn(
     row: Mapping[str, Json], columns: Columns, reader: "_Reader"
 ) -> tuple[list[dict[str, Json]], list[dict[str, Json]]]:
     """Return the recorded turn and the expected turn of a row, each in a list with at most one item."""
+    _refuse_unclear(row, columns, reader)
     asked = columns.value("input", row)
     if asked is None:
         names = [columns.given["input"]] if "input" in columns.given else FIELDS["input"]
@@ -279,6 +316,28 @@ def _one_turn(
     return recorded, expected
 
 
+def _refuse_unclear(row: Mapping[str, Json], columns: Columns, reader: "_Reader") -> None:
+    """Raise FormatError for an object in which no text is known to be the right one."""
+    found = {name: columns.column(name, row) for name in ("input", "output", "expected")}
+    recorded = any(name in row for name in RECORDED)
+    if found["output"] is None and "outputs" not in columns.mapped:
+        found["output"] = "outputs" if recorded else None
+        is_text = "inputs" in row and isinstance(row.get("outputs"), str)
+        if is_text and not recorded and not found["expected"]:
+            raise reader.error(
+                "outputs: found a text, which may be what the agent said, or what is expected; choose"
+                " --map output=outputs or --map expected=outputs"
+            )
+    for name, column in found.items():
+        if isinstance(value := _at(row, column or ""), Mapping):
+            texts = [key for key in value if isinstance(value[key], str)]
+            option = f"--map {name}={column}.{[*texts, *value, 'KEY'][0]}"
+            keys = ", ".join(value) or "no keys"
+            raise reader.wrong(
+                column or "", value, f"a text; choose one of {keys}, such as {option}"
+            )
+
+
 class _Reader:
     """Reads the cells of one row, and names its position in messages."""
 
@@ -302,13 +361,17 @@ class _Reader:
         """Return the user's side of a turn: a text, or a list of messages that ends with the user's."""
         if not isinstance(value, list):
             return {"userContent": {"role": "user", "content": self.text(value, "input")}}
-        messages = [fields_of(spoken(one, self), one) for one in self.plain(value, "input")]
+        messages = self.messages(value)
         if not messages or messages[-1]["role"] != "user":
             raise self.wrong("input", value, "messages, the user's last")
         turn: dict[str, Json] = {"userContent": messages[-1]}
         if messages[:-1]:
             turn["contextMessages"] = messages[:-1]
         return turn
+
+    def messages(self, value: Json) -> list[dict[str, Json]]:
+        """Return the roles and texts of messages."""
+        return [fields_of(spoken(one, self), one) for one in self.plain(value, "input")]
 
     def answered(self, answer: Json, tools: Json) -> dict[str, Json]:
         """Return the agent's side of a turn."""

@@ -34,6 +34,35 @@ class Cells(Protocol):
         ...
 
 
+def is_chat(said: Json) -> bool:
+    """Return whether a value is a list of messages, or of items of the Responses API."""
+    return (
+        isinstance(said, list)
+        and bool(said)
+        and all(isinstance(one, Mapping) and ("role" in one or "type" in one) for one in said)
+    )
+
+
+def is_user(message: Mapping[str, Json]) -> bool:
+    """Return whether a message is the user's."""
+    return message.get("role", message.get("type")) in ("user", "human")
+
+
+def messages_of(value: Json) -> Json:
+    """Return the messages in an output: of a state, a chat completion or a response of OpenAI."""
+    if not isinstance(value, Mapping):
+        return value
+    choices = value.get("choices")
+    if isinstance(choices, list) and choices and isinstance(choices[0], Mapping):
+        return [choices[0].get("message")]
+    return value.get("messages", value.get("output"))
+
+
+def since_user(said: list[Json]) -> list[Json]:
+    """Return the messages after the last one of the user."""
+    return said[max((n for n, one in enumerate(said, 1) if is_user(one)), default=0) :]
+
+
 def read_turns(value: Json, cells: Cells) -> list[Fields]:
     """Return the turns of a conversation; raise FormatError for anything else."""
     value = cells.parsed(value)

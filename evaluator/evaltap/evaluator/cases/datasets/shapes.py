@@ -1,4 +1,4 @@
-"""Flatten rows of other tools: objects of LangSmith, Langfuse and OpenAI's evals.
+"""Flatten rows of other tools: of OpenAI's evals, ragas, and those with objects for texts.
 
 Also trajectories with one object per file: chat messages, ATIF (Harbor, Terminal-Bench), SWE-agent.
 """
@@ -10,9 +10,9 @@ from typing import Final
 
 import orjson
 
-from evaltap.evaluator.cases.datasets.conversations import text_of
+from evaltap.evaluator.cases.datasets.conversations import is_chat, is_user
 from evaltap.evaluator.cases.datasets.inspect_logs import inspect_sample
-from evaltap.schemas.chat.shapes import read_part
+from evaltap.evaluator.cases.datasets.object_rows import flattened
 from evaltap.schemas.data import Json
 
 Row = Mapping[str, Json]
@@ -20,17 +20,32 @@ Row = Mapping[str, Json]
 OURS: Final = "evaltap"
 _HOLDERS: Final = ("metadata", "additional_metadata")
 """The columns of other tools' rows that hold what evaltap wrote; the second is DeepEval's."""
+_SERVICES: Final = {"datasetName", "dataset_id", "dataset_record_id"}
+"""Columns of rows as Langfuse, and LangSmith or MLflow, have them."""
+_NOTES: Final = {
+    *("datasetId", "datasetName", "status", "createdAt", "updatedAt"),
+    *("dataset_id", "dataset_record_id", "created_at", "modified_at"),
+    *("created_time", "last_update_time"),
+}
+"""What these services note beside a row."""
+_EXPORTED: Final = (
+    *("input", "inputs", "outputs", "expected_output", "expectedOutput", "expected_tools"),
+    *("metadata", "additional_metadata"),
+)
+"""Columns of rows with objects that `evaltap set export` writes."""
 _COMMAND: Final = re.compile(r"```\w*\n(.*?)\n?```", re.DOTALL)
 _HUGGING_FACE: Final = {"id", "input", "messages", "expected_tools", "tools_called", "metadata"}
 """Columns of the folders that `evaltap set export --format huggingface` writes."""
 
 
-def unwrapped(row: Row) -> Row:
+def unwrapped(row: Row, mapped: frozenset[str] = frozenset()) -> Row:
     """Return a row with its parts as columns; rows of unknown shape are returned unchanged.
 
-    What `evaltap set export` wrote beside them is in the column OURS.
+    `mapped` are columns that the user maps fields to, or into.  What `evaltap set export` wrote beside the
+    parts is in the column OURS.
     """
-    flat = next((found for shape in _SHAPES if (found := shape(row)) is not None), row)
+    flat = next((found for shape in _SHAPES if (found := shape(row)) is not None), None)
+    flat = flat or _objects(row, mapped) or row
     item = row.get("item")
     ours = _ours(item if isinstance(item, Mapping) else row)
     return (
@@ -165,41 +180,23 @@ def _openai(row: Row) -> Row | None:
     return flat
 
 
-def _langsmith(row: Row) -> Row | None:
-    """Read `{"inputs": {"messages"}, "outputs": {"messages"}}`, an example."""
-    inputs, outputs = row.get("inputs"), row.get("outputs")
-    if not isinstance(inputs, Mapping) or not isinstance(inputs.get("messages"), list):
+def _objects(row: Row, mapped: frozenset[str]) -> Row | None:
+    """Read a row with objects for texts, without what a service notes beside it."""
+    flat = flattened(row, mapped)
+    if flat is None:
         return None
-    flat = {"id": _id(row), "input": inputs["messages"], "inputs": _rest(inputs, "messages")}
-    flat["metadata"] = row.get("metadata")
-    answers = outputs.get("messages") if isinstance(outputs, Mapping) else None
-    if isinstance(answers, list) and answers and all(isinstance(one, Mapping) for one in answers):
-        said = answers[-1].get("content")
-        text = text_of([*map(read_part, said)]) if isinstance(said, list) else said
-        flat["expected_output"] = text or None
-        calls = [one["tool_calls"] for one in answers if isinstance(one.get("tool_calls"), list)]
-        flat["expected_tools"] = list(chain(*calls)) if calls else None
-        flat["outputs"] = _rest(outputs, "messages")
-    elif isinstance(outputs, Mapping) and len(outputs) == 1:
-        (flat["expected_output"],) = outputs.values()
-    else:
-        flat["outputs"] = outputs
-    return flat
+    if _ours(row) is None:
+        notes = _NOTES if _SERVICES & row.keys() else ()
+        return {key: flat[key] for key in flat if key not in notes}
+    return {key: flat[key] for key in _EXPORTED if key in flat} | {"id": _id(row)}
 
 
-def _langfuse(row: Row) -> Row | None:
-    """Read a dataset item: `{"datasetName", "input": {"messages"}, "expectedOutput"}`."""
-    given, expected = row.get("input"), row.get("expectedOutput")
-    asked = given.get("messages") if isinstance(given, Mapping) else None
-    if "datasetName" not in row or not isinstance(asked, list):
+def _ragas(row: Row) -> Row | None:
+    """Read a sample of ragas with several turns: a whole conversation is the `user_input`."""
+    said = row.get("user_input")
+    if not isinstance(said, list) or not is_chat(said) or is_user(said[-1]):
         return None
-    flat: dict[str, Json] = {"id": _id(row), "input": asked, "expectedOutput": expected}
-    flat |= {"inputs": _rest(given, "messages"), "metadata": row.get("metadata")}
-    if isinstance(expected, Mapping) and "content" in expected:
-        flat["outputs"] = _rest(expected, "content", "tools")
-        flat["expectedOutput"] = expected["content"]
-        flat["expected_tools"] = expected.get("tools")
-    return flat
+    return {"messages": said} | {key: row[key] for key in row if key != "user_input"}
 
 
 def _hugging_face(row: Row) -> Row | None:
@@ -210,11 +207,6 @@ def _hugging_face(row: Row) -> Row | None:
     for output, tools in (("expected_output", "expected_tools"), ("actual_output", "tools_called")):
         flat[output], flat[tools] = row.get(output) or None, row.get(tools) or None
     return flat
-
-
-def _rest(given: Json, *known: str) -> Json:
-    """Return the fields that no column is made of; None without any."""
-    return {key: given[key] for key in given if key not in known} or None
 
 
 def _id(row: Row) -> Json:
@@ -237,8 +229,7 @@ def _ours(row: Row) -> Row | None:
 
 _SHAPES: Final = (
     _openai,
-    _langsmith,
-    _langfuse,
+    _ragas,
     _hugging_face,
     _atif,
     _swe_agent,

@@ -25,6 +25,9 @@ from evaltap.schemas.files.missing import no_such_file
 from evaltap.schemas.files.validation import describe
 from evaltap.schemas.text import counted
 
+_PYDANTIC_EVALS: Final = {"$schema", "name", "cases", "evaluators", "report_evaluators"}
+"""Keys of a file of Pydantic Evals."""
+
 Row = tuple[str, dict[str, Json]]
 """The position of a row in its file (`line 3`, `row 3 of train`), and its columns."""
 
@@ -52,7 +55,9 @@ def read_rows(path: Path, *, split: str = "") -> Iterator[Row]:
     read = _READERS.get(path.suffix.lower())
     refuse_binary(path)
     if read is None:
-        raise InputError(f"{path}: unknown format; expected {FORMS}")
+        is_yaml = path.suffix.lower() in (".yaml", ".yml")
+        hint = "; convert YAML to JSON first" if is_yaml else ""
+        raise InputError(f"{path}: unknown format; expected {FORMS}{hint}")
     archived = 0
     for place, row in read(path):
         if "datasetName" in row and row.get("status") == "ARCHIVED":
@@ -87,19 +92,31 @@ def _json(path: Path) -> Iterator[Row]:
             " ADK's in evaltap's form, use `evaltap set fmt --to trpc`)",
             path=str(path),
         )
-    if isinstance(data, dict) and len(data.keys() - {"meta"}) == 1:
-        # Some tools wrap the rows as {"data": [...]}, with the number of the page in "meta".
-        page = data.get("meta")
-        (data,) = (value for key, value in data.items() if key != "meta")
-        if isinstance(page, dict) and page.get("totalPages") not in (None, 0, 1):
-            warn_once(
-                f"{path}: is page {page.get('page')} of {page['totalPages']}; read all of them"
-            )
+    if isinstance(data, dict):
+        data = _wrapped(data, path)
     if not isinstance(data, list):
         raise FormatError(f"found {describe(data)}; expected an array of rows", path=str(path))
     for number, row in enumerate(data):
         place = f"[{number}]"
         yield place, _object(row, path, place)
+
+
+def _wrapped(data: Mapping[str, Json], path: Path) -> Json:
+    """Return the rows in an object; an object without rows is returned unchanged."""
+    if len(data.keys() - {"meta"}) == 1:
+        # Some tools wrap the rows as {"data": [...]}, with the number of the page in "meta".
+        page = data.get("meta")
+        (rows,) = (value for key, value in data.items() if key != "meta")
+        if isinstance(page, dict) and page.get("totalPages") not in (None, 0, 1):
+            warn_once(
+                f"{path}: is page {page.get('page')} of {page['totalPages']}; read all of them"
+            )
+        return rows
+    if data.keys() <= _PYDANTIC_EVALS:
+        if left_out := [name for name in ("evaluators", "report_evaluators") if data.get(name)]:
+            warn_once(f"{path}: left out {' and '.join(left_out)} of all cases")
+        return data.get("cases")
+    return data
 
 
 def _csv(path: Path) -> Iterator[Row]:
