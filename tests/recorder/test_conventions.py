@@ -1,5 +1,6 @@
 """Rules for all conventions: no attribute value causes an error, and fields merge by authority."""
 
+import json
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from evaltap.recorder.conventions.messages import (
     closing_text,
     decode_messages,
     last_user_text,
+    read_response,
     without_fragments,
 )
 from evaltap.recorder.conventions.numbered import gather
@@ -415,6 +417,21 @@ def test_closing_words_are_those_after_the_last_tool_result() -> None:
     assert closing_text(read_messages([words, call, answer, words])) == Evidence("Done.")
     assert closing_text(read_messages([words, call, answer])) is None
     assert closing_text(read_messages([words, call])) is None
+
+
+def test_of_several_choices_the_first_is_read() -> None:
+    said = [{"role": "assistant", "content": text} for text in ("A", "B")]
+    choices = [{"index": index, "message": one} for index, one in enumerate(said)]
+    split = [{"index": 0, "message": one} for one in said]
+    asked = {"gen_ai.operation.name": "chat", "gen_ai.request.choice.count": 2}
+    attributes = {**asked, "gen_ai.output.messages": json.dumps(said)}
+
+    reading = read_span(Span("ab" * 16, "cd" * 8, "chat m", 1, 2, attributes=attributes))
+
+    assert reading is not None
+    first, *_ = whole = read_messages(said)
+    assert reading.output == read_response({"choices": choices}) == (first,)
+    assert read_response({"choices": split}) == whole
 
 
 def test_streamed_pieces_before_the_whole_answer_are_left_out() -> None:

@@ -25,6 +25,7 @@ THREAD_ID = "gen_ai.thread.id"
 INPUT_MESSAGES = "gen_ai.input.messages"
 INSTRUCTIONS = "gen_ai.system_instructions"
 OUTPUT_MESSAGES = "gen_ai.output.messages"
+CHOICES = "gen_ai.request.choice.count"
 EVENT_CONTENT = "gen_ai.event.content"
 KERNEL_INPUT = "gen_ai.agent.invocation_input"
 """Semantic Kernel's names for an agent's messages, up to 1.37."""
@@ -171,6 +172,9 @@ def _read_content(reading: Reading, span: Span, logs: Sequence[LogRecord]) -> No
             reading.arguments = content_value(carrier.get(ARGUMENTS))
         if reading.result is None:
             reading.result = content_value(carrier.get(RESULT))
+    asked_for = span.attributes.get(CHOICES)
+    if isinstance(asked_for, int) and asked_for > 1 and reading.output:
+        reading.output = reading.output[:1]  # a message for each; an agent goes on with the first
     if reading.kind == "tool":
         _read_tool_messages(reading)
         _read_tool_function(reading, span.attributes)

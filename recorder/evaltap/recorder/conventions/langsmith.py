@@ -8,7 +8,12 @@ conversation.
 from collections.abc import Mapping, Sequence
 
 from evaltap.recorder.conventions.chain_values import question_of, structured_answer
-from evaltap.recorder.conventions.messages import closing_text, last_user_text, read_generations
+from evaltap.recorder.conventions.messages import (
+    closing_text,
+    last_user_text,
+    read_generations,
+    read_response,
+)
 from evaltap.recorder.conventions.reading import Kind, Reading, first_text, whole
 from evaltap.recorder.conventions.tool_output import take_output
 from evaltap.recorder.telemetry.spans import LogRecord, Span
@@ -80,7 +85,7 @@ def _generated(value: object) -> tuple[Message, ...]:
     if generated := read_generations(value):
         return generated
     if isinstance(value.get("choices"), list):
-        return read_messages(value["choices"], role="assistant")
+        return read_response(value)
     if isinstance(value.get("output"), dict):
         return read_messages([value["output"]], role="assistant")
     return read_messages([value], role="assistant") or _messages(value)

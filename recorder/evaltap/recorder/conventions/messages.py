@@ -27,10 +27,17 @@ def read_response(value: object) -> tuple[Message, ...]:
         value = value[0]
     if isinstance(value, Mapping):
         listed = (value.get(key) for key in ("choices", "candidates", "output"))
-        value = next((items for items in listed if isinstance(items, list)), value)
+        items = next((items for items in listed if isinstance(items, list)), None)
+        value = value if items is None else _first_choice(items)
     if isinstance(value, Mapping) and isinstance(value.get("content"), Mapping):
         value = value["content"]
     return read_messages(value, role="assistant")
+
+
+def _first_choice(items: list[object]) -> list[object]:
+    """Return the items with the index of the first one: of alternatives, an agent goes on with the first."""
+    indexes = [one.get("index") if isinstance(one, Mapping) else None for one in items]
+    return [one for one, index in zip(items, indexes, strict=True) if index == indexes[0]]
 
 
 def read_generations(value: object) -> tuple[Message, ...]:
