@@ -146,6 +146,15 @@ def test_a_document_of_another_kind_is_not_recognised(document: object, tmp_path
     assert str(file.skipped).startswith("not recognised")
 
 
+def test_spans_of_the_agents_sdk_are_refused_with_the_way_out(tmp_path: Path) -> None:
+    data = {"type": "response", "response_id": "resp_1", "usage": None}
+    spans = [{"object": "trace", "id": "t"}, {"object": "trace.span", "span_data": data}]
+
+    (file,) = read(tmp_path, spans).files
+
+    assert "record the agent with EvaltapTraceProcessor" in str(file.skipped)
+
+
 @pytest.mark.parametrize(
     "chat",
     [

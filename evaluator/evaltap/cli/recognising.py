@@ -36,6 +36,10 @@ _PLACES_SHOWN: Final = 5
 _CHAT: Final = ("messages", "conversations", "contents", "traj")
 _TRANSCRIPT: Final = "Claude Code transcript"
 _TRACES: Final = ("Langfuse list of traces", "Opik list of traces")
+_AGENTS_SDK: Final = (
+    "spans that the OpenAI Agents SDK exported, without the messages of the Responses API; record the agent"
+    " with EvaltapTraceProcessor (docs/how-to/record-openai-agents.md)"
+)
 _EVAL_SETS: Final = ("eval set", "ADK eval set", "ADK eval result")
 
 
@@ -279,6 +283,9 @@ def _rows(whole: object, path: str, name: str) -> _Rows:
     elif isinstance(whole, list) and whole:
         found = _rows_of_list(whole)
     if found is None:
+        first = whole[0] if isinstance(whole, list) and whole else whole
+        if isinstance(first, dict) and first.get("object") in ("trace", "trace.span"):
+            raise FormatError(_AGENTS_SDK)
         raise FormatError(f"not recognised: {_shown(whole)}")
     return found
 
