@@ -125,6 +125,9 @@ def test_what_was_erased_is_not_lost_to_the_log_alone_or_to_a_new_store(
         main(["doctor", *places, "--json"])
         (producer,) = json.loads(capsys.readouterr().out)["producers"]
         assert (producer["recorded"], producer["lost"], producer["erased"]) == (5, 0, 1)
+    with Store("new.duckdb") as store:
+        assert store.rows("SELECT recorded, landed, missing FROM v_completeness") == [(5, 5, 0)]
+        assert store.rows("SELECT seq FROM erasures") == [(3,)]
 
 
 @pytest.mark.slow

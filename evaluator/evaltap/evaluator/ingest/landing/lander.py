@@ -33,7 +33,7 @@ from evaltap.evaluator.ingest.landing.turns import LandedTurn
 from evaltap.evaluator.ingest.sources.base import Partition, ReadTrace, SourceBatch, SourceRecord
 from evaltap.evaluator.ingest.sources.positions import stored_offsets
 from evaltap.evaluator.store.database import LANDING_MEMORY, Store
-from evaltap.evaluator.store.queries import Appendable, Row
+from evaltap.evaluator.store.queries import Appendable, Row, Rows
 from evaltap.schemas.wire.dead_letter import headers_json
 from evaltap.schemas.wire.feedback import Feedback
 from evaltap.schemas.wire.record import Manifest, RecordError, in_recording, parse_seq
@@ -140,6 +140,8 @@ class _Rows:
     feedback: dict[str, FeedbackRow] = field(default_factory=dict)
     changed: dict[CaseKey, LandedTurn] = field(default_factory=dict)
     """The last turn of each case."""
+    erased: list[tuple[str, int]] = field(default_factory=list)
+    """Producers and numbers of records that were erased from the log before they could land."""
     consumed: dict[str, list[int]] = field(default_factory=dict)
 
     def consume(self, producer_id: str, seq: int) -> None:
@@ -214,6 +216,9 @@ class Lander:
                     rows.dead_letters.append(dead_letter_row(record, error))
                     if (seq := parse_seq(record.record.header("seq"))) is not None:
                         rows.consume(record.record.header("producer_id") or "", seq)
+        for producer_id, seq in self._only_new_erased(batch.erased):
+            rows.erased.append((producer_id, seq))
+            rows.consume(producer_id, seq)
         self._recall({landed.origin.key for landed in turns})
         for landed in turns:
             counts.duplicates += not self._add(landed, rows)
@@ -230,6 +235,13 @@ class Lander:
         while len(self._known) > REMEMBERED_CASES:
             self._known.popitem(last=False)
         return counts
+
+    def _only_new_erased(self, erased: Sequence[tuple[str, int]]) -> Rows:
+        """Return the numbers among those of erased records that this store has not accounted for."""
+        if not erased:
+            return []
+        producers, numbers = zip(*erased, strict=True)
+        return self._store.rows(_NEW_ERASED, {"producers": producers, "numbers": numbers})
 
     def _only_new_feedback(self, rows: _Rows) -> int:
         """Remove feedback that is already stored; return how much is new."""
@@ -336,6 +348,7 @@ class Lander:
             "dead_letters": rows.dead_letters,
             "manifests": rows.manifests,
             "feedback": [*rows.feedback.values()],
+            "erasures": [(*row, now) for row in rows.erased],
             "consumed_ranges": [(*row, now) for row in rows.consumed_ranges()],
             "offsets": [(*partition, next_offset, now) for partition, next_offset in offsets],
         }
@@ -398,6 +411,13 @@ def _digest(value: bytes | None) -> str | None:
 
 
 _PLACE = "topic, partition_number, record_offset"
+
+_NEW_ERASED = """
+SELECT e.producer_id, e.seq
+FROM (SELECT unnest($producers::VARCHAR[]) AS producer_id, unnest($numbers::BIGINT[]) AS seq) e
+ANTI JOIN consumed_ranges c
+  ON c.producer_id = e.producer_id AND e.seq BETWEEN c.first_seq AND c.last_seq
+"""
 
 _DEAD_LETTERS_AT = """
 WITH places AS (

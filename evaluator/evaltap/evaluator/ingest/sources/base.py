@@ -52,7 +52,8 @@ class SourceBatch:
     Store `next_offsets` and `traces` in the transaction that stores the records; a restart seeks to
     the offsets.  `more` means that a batch without records is not the end of the log.  `gaps` are
     messages about records that the log deleted before they could be returned.  `away` means that nobody
-    answers who could say whether there are records.
+    answers who could say whether there are records.  `erased` are producers and numbers of records that
+    were erased from the log, given when some may have stood before those returned.
     """
 
     records: tuple[SourceRecord, ...] = ()
@@ -61,6 +62,7 @@ class SourceBatch:
     more: bool = False
     gaps: tuple[str, ...] = ()
     away: bool = False
+    erased: tuple[tuple[str, int], ...] = ()
 
 
 class CaseSource(Protocol):

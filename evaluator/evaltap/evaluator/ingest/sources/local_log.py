@@ -99,6 +99,9 @@ class LocalLogSource:
                 self._next = wanted if wanted <= log.end_offset() else 0
             rows = log.read(self._next, max_records, max_bytes=BATCH_BYTES)
             gaps = self._trimmed(log, partition, rows[0][0]) if rows else ()
+            # Erased records leave their offsets unused.
+            is_whole = not rows or rows[-1][0] + 1 == self._next + len(rows)
+            erased = () if is_whole else tuple(log.erased())
         except LogMissingError:
             if self._must_exist:
                 raise
@@ -108,7 +111,9 @@ class LocalLogSource:
         if rows:
             self._next = rows[-1][0] + 1
         records = tuple(SourceRecord(partition, offset, record) for offset, record in rows)
-        return SourceBatch(records, {partition: self._next} if rows else {}, gaps=gaps)
+        return SourceBatch(
+            records, {partition: self._next} if rows else {}, gaps=gaps, erased=erased
+        )
 
     def _trimmed(self, log: LocalLog, partition: Partition, first: int) -> tuple[str, ...]:
         """Return messages about records that were trimmed while this process was reading."""
