@@ -94,6 +94,35 @@ def test_a_call_without_a_recorded_result_is_an_invalid_run_with_its_reason(
 
 
 @pytest.mark.slow
+def test_a_case_of_a_later_turn_gives_the_agent_what_was_said_before(evaltap: Evaltap) -> None:
+    said = [
+        {"role": "user", "content": "where is A-1"},
+        {"role": "assistant", "content": "It is lost."},
+    ]
+    instructions = {"role": "system", "content": "You are a shop."}
+    later = recorded("s-1#2", ("and now?", [], "It is lost."))
+    later["actualConversation"][0]["contextMessages"] = [instructions, *said]
+    user = {"role": "user", "content": "and now?"}
+    turn = {"userContent": user, "contextMessages": [instructions, *said]}
+    given = {"evalId": "row", "conversation": [turn], "sessionInput": {}}
+    data = {"evalSetId": "shop", "evalCases": [later, given]}
+    Path("shop.evalset.json").write_text(json.dumps(data))
+    Path("metrics.json").write_text(json.dumps([{"metricName": "run_succeeded", "threshold": 1}]))
+    Path("echo.py").write_text(
+        "def answer(messages):\n    return ' | '.join(one['role'] for one in messages)\n"
+    )
+
+    assert run(evaltap, "echo:answer")[0] == 0
+
+    with Store("x.duckdb") as store:
+        answers = store.rows("SELECT eval_id, final_text FROM latest_turns ORDER BY 1")
+    assert answers == [
+        ("row", "system | user | assistant | user"),
+        ("s-1#2", "user | assistant | user"),
+    ]
+
+
+@pytest.mark.slow
 def test_a_mended_agent_passes_cases_that_expect_different_things(evaltap: Evaltap) -> None:
     right = call("get_order", {"id": "A-1", "mail": "<email:5345e9>"}, {"status": "shipped"})
     wrong = call("fetch_order", {"id": "A-1"}, {"status": "lost"})

@@ -189,7 +189,7 @@ def _case(eval_id: str, data: CaseData, problems: list[str]) -> RunCase:
     return RunCase(
         eval_id=eval_id,
         turns=tuple(_texts(given, eval_id, problems)),
-        context=tuple(_context(data, recorded, problems, eval_id)),
+        context=tuple(_context(data, recorded or given, problems, eval_id)),
         state=session.get("state"),
         app_name=session.get("appName") or "",
         user_id=session.get("userId") or "",
@@ -267,7 +267,16 @@ def _said(turn: CaseData | None) -> tuple[str, str]:
 def _context(
     data: CaseData, recorded: Sequence[CaseData | None], problems: list[str], eval_id: str
 ) -> Iterator[ChatMessage]:
-    for message in data.get("contextMessages") or ():
+    """Yield the messages before the conversation: the case's, otherwise those of its first turn.
+
+    Of what a recorder has seen before a turn, only what was said counts: instructions are the agent's own.
+    """
+    before = data.get("contextMessages") or ()
+    if not before:
+        before = next(((one or {}).get("contextMessages") or () for one in recorded), ())
+        if data.get("source"):
+            before = [one for one in before if one and one.get("role") in ("user", "assistant")]
+    for message in before:
         if not isinstance(message, dict):
             problems.append(f"{eval_id}: contextMessages holds a null")
             continue

@@ -101,9 +101,9 @@ def as_expected(
     conversation: list[CaseData] = []
     for turn, plain in zip(of_case, case["actualConversation"], strict=True):
         if turn.invocation_id in good.corrected:
-            conversation.append(
-                plain_turn(good.corrected[turn.invocation_id], plain["invocationId"])
-            )
+            edited = plain_turn(good.corrected[turn.invocation_id], plain["invocationId"])
+            before = {key: plain[key] for key in ("contextMessages",) if key in plain}
+            conversation.append(edited | before)
         elif (failure := run_failure(turn.actual)) and turn.invocation_id in invocation_ids:
             raise ExcludedTurnError(
                 f"{failure}, so no agent could be expected to do the same; edit the turn in the review"
