@@ -479,6 +479,10 @@ def test_calls_in_rows_of_mlflow_agentevals_and_ragas_are_compared(row: dict[str
         ),
         ({"input": "Where?", "expected": {"answer": "there"}, "tags": ["a"]}, None, "there", {"tags": ["a"]}),
         ({"inputs": "Where?", "expected_output": "there"}, None, "there", {}),
+        (
+            {"inputs": {"q": "Where?"}, "outputs": {"output": {"type": "ai", "content": "there"}}},
+            None, "there", {},
+        ),
     ],
 )  # fmt: skip
 def test_texts_in_objects_are_read_if_it_is_clear_which_they_are(
@@ -536,10 +540,16 @@ def test_a_column_that_is_mapped_into_is_not_read_otherwise(
 def test_what_of_an_example_is_not_known_to_be_expected_is_said(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    converted({"inputs": {"question": "x"}, "outputs": {"label": True, "weight": 1}})
+    for outputs in (
+        {"label": True, "weight": 1},
+        {"path": ["a", "b"]},
+        {"output": [{"type": "a"}]},
+    ):
+        case = converted({"inputs": {"question": "x"}, "outputs": outputs})
+        assert case["sessionInput"]["state"] == {"outputs": outputs}
     converted({"messages": (MESSAGES + CALLED) * 2, "reference": "there"})
 
-    one, two = caplog.messages
+    one, *_, two = caplog.messages
     assert "outputs (label, weight): kept in the state" in one
     assert "kept in the state: what is expected of a dialogue with several turns" in two
 

@@ -36,16 +36,22 @@ class Cells(Protocol):
 
 def is_chat(said: Json) -> bool:
     """Return whether a value is a list of messages, or of items of the Responses API."""
-    return (
-        isinstance(said, list)
-        and bool(said)
-        and all(isinstance(one, Mapping) and ("role" in one or "type" in one) for one in said)
-    )
+    return isinstance(said, list) and bool(said) and all(map(_is_message, said))
+
+
+def _is_message(one: Json) -> bool:
+    is_named = isinstance(one, Mapping) and ("role" in one or "type" in one)
+    return is_named and read_message(one, "") is not None
 
 
 def is_user(message: Mapping[str, Json]) -> bool:
     """Return whether a message is the user's."""
     return message.get("role", message.get("type")) in ("user", "human")
+
+
+def whole_chat(asked: list[Json], said: list[Json]) -> list[Json]:
+    """Return a conversation; what is said may repeat what was asked."""
+    return said if any(map(is_user, said)) else [*asked, *said]
 
 
 def messages_of(value: Json) -> Json:
@@ -55,7 +61,8 @@ def messages_of(value: Json) -> Json:
     choices = value.get("choices")
     if isinstance(choices, list) and choices and isinstance(choices[0], Mapping):
         return [choices[0].get("message")]
-    return value.get("messages", value.get("output"))
+    found = value.get("messages", value.get("output"))
+    return [found] if isinstance(found, Mapping) and "content" in found else found
 
 
 def since_user(said: list[Json]) -> list[Json]:
@@ -113,7 +120,7 @@ def fields_of(message: Message, given: Mapping[str, Json]) -> Fields:
     results = message.answers if message.role == "tool" else []
     texts = [text_of(message.parts), *(_result_text(one.result) for one in results)]
     if not message.parts and not isinstance(content, list):
-        texts = [_text(content)]
+        texts = [content_text(content)]
     return {"role": message.role, "content": "".join(texts)}
 
 
@@ -137,14 +144,14 @@ def _has_unknown(given: Mapping[str, Json]) -> bool:
 
 
 def _result_text(result: Evidence | None) -> str:
-    return _text(result.value) if result is not None else ""
+    return content_text(result.value) if result is not None else ""
 
 
-def _text(value: Json) -> str:
-    """Return a result as text: of its blocks, or JSON."""
+def content_text(value: Json) -> str:
+    """Return a content or a result as text: of its blocks, or JSON."""
     if isinstance(value, list):
         blocks = [
-            Text(_text(one["json"]))
+            Text(content_text(one["json"]))
             if isinstance(one, Mapping) and "json" in one
             else read_part(one)
             for one in value

@@ -6,17 +6,16 @@ counts if it is the only value, or the only one with a known name; nothing else 
 """
 
 from collections.abc import Mapping, Sequence
-from itertools import chain
 from typing import Final
 
 from evaltap.evaluator.cases.datasets.conversations import (
+    content_text,
     is_chat,
     is_user,
     messages_of,
     since_user,
-    text_of,
+    whole_chat,
 )
-from evaltap.schemas.chat.shapes import read_part
 from evaltap.schemas.data import Json
 from evaltap.schemas.files.documents import warn_once
 
@@ -77,7 +76,7 @@ def _answer(flat: dict[str, Json], read: Row) -> None:
     """Make columns of what the agent said, and of what is expected."""
     outputs = read.get("outputs")
     if not any(name in flat for name in RECORDED):
-        if not _expect(flat, outputs, "outputs") and isinstance(outputs, Mapping):
+        if not _expect(flat, outputs, "outputs") and outputs and isinstance(outputs, Mapping):
             warn_once(
                 f"outputs ({', '.join(outputs)}): kept in the state, because none is known to be the"
                 " expected answer; choose one with --map expected=outputs.KEY"
@@ -102,10 +101,14 @@ def _record(flat: dict[str, Json], outputs: Json, expected: Json) -> None:
         asked = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
         if any(map(is_user, asked[:-1])):  # said before, and no turn
             flat[CONTEXT], asked, said = asked[:-1], asked[-1:], since_user(said)
-        flat |= {"messages": _whole(asked, said), "input": None, "outputs": _rest(outputs, *_CHATS)}
+        flat |= {
+            "messages": whole_chat(asked, said),
+            "input": None,
+            "outputs": _rest(outputs, *_CHATS),
+        }
         if is_chat(expected):
             expected = since_user(expected) if CONTEXT in flat else expected
-            flat[REFERENCE] = _whole(asked, expected)
+            flat[REFERENCE] = whole_chat(asked, expected)
     elif outputs is not None and not isinstance(outputs, Mapping):
         flat |= {"actual_output": outputs, "outputs": None}
     elif outputs is not None and (name := _chosen(outputs, _ANSWERS)) is not None:
@@ -117,11 +120,14 @@ def _expect(flat: dict[str, Json], wanted: Json, column: str) -> bool:
     beside = "expected" if column == "expected_output" else column
     if is_chat(said := messages_of(wanted)):
         said = since_user(said) or said
-        last = said[-1].get("content")
-        text = text_of([*map(read_part, last)]) if isinstance(last, list) else last
-        calls = [one["tool_calls"] for one in said if isinstance(one.get("tool_calls"), list)]
-        flat |= {beside: _rest(wanted, *_CHATS), "expected_output": text or None}
-        flat["expected_tools"] = [*chain(*calls)] if calls else None
+        own = [[one] if one.get("type") == "function_call" else None for one in said]
+        listed = [one.get("tool_calls", item) for one, item in zip(said, own, strict=True)]
+        calls = [one for one in listed if isinstance(one, list)]
+        flat |= {
+            beside: _rest(wanted, *_CHATS),
+            "expected_output": content_text(said[-1].get("content")) or None,
+        }
+        flat["expected_tools"] = [call for one in calls for call in one] if calls else None
     elif isinstance(wanted, Mapping) and (name := _chosen(wanted, _ANSWERS)) is not None:
         flat |= {beside: _rest(wanted, name), "expected_output": wanted[name]}
     elif isinstance(wanted, str) and column != "outputs":
@@ -136,17 +142,15 @@ def _chosen(given: Row, names: Sequence[str]) -> str | None:
     present = [key for key in given if given[key] is not None]
     found = present if len(present) == 1 else [key for key in present if key in names]
     value = given[found[0]] if len(found) == 1 else None
-    texts = value if isinstance(value, list) else [str(value)]
-    is_text = isinstance(value, str | int | float | list) and not isinstance(value, bool)
-    return found[0] if is_text and texts and all(isinstance(one, str) for one in texts) else None
-
-
-def _whole(asked: list[Json], said: list[Json]) -> list[Json]:
-    """Return a conversation; what is said may repeat what was asked."""
-    return said if any(map(is_user, said)) else [*asked, *said]
+    if isinstance(value, list):  # alternatives, unless they may be steps or labels
+        is_text = found[0] in names and value and all(isinstance(one, str) for one in value)
+    else:
+        is_text = isinstance(value, str | int | float) and not isinstance(value, bool)
+    return found[0] if is_text else None
 
 
 def _rest(given: Json, *known: str) -> Json:
     """Return the fields of an object that no column is made of; None without any."""
     fields = given if isinstance(given, Mapping) else {}
-    return {key: fields[key] for key in fields if key not in known} or None
+    left = (key for key in fields if key not in known and fields[key] is not None)
+    return {key: fields[key] for key in left} or None
