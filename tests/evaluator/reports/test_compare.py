@@ -115,6 +115,16 @@ def test_a_metric_leaves_out_cases_that_expect_nothing_of_it_also_if_they_crashe
     assert (metric["base"]["cases"], metric["base"]["missing"]) == (24, 0)
 
 
+@pytest.mark.parametrize(("passed", "code"), [(3, 0), (1, 0), (0, 3)])
+def test_a_set_that_failed_as_a_whole_is_not_worse_once_a_case_passes(
+    evaltap: Evaltap, passed: int, code: int
+) -> None:
+    base = write_lines("b.jsonl", [score_line(f"s-{n}", 1, "failed") for n in range(3)])
+    lines = [score_line(f"s-{n}", 1, "passed" if n < passed else "failed") for n in range(3)]
+
+    assert compared(evaltap, base, write_lines("h.jsonl", lines))[0] == code
+
+
 @pytest.mark.parametrize(
     ("gaps", "reason"),
     [({"base": 2, "head": 2}, "have no verdict"), ({"base": 0, "head": 1}, None)],

@@ -162,7 +162,9 @@ def _passed(metric: PairedMetric, decides: bool, rules: Rules) -> MetricChange:
     before, now = (mean_rate(list(trials)) for trials in zip(*pairs, strict=True))
     drop = difference(before, now)
     undecided = [*gaps]
-    if (least := least_possible(pairs)) > rules.alpha:
+    # From nothing to something is not worse; from nothing to nothing shows only that nothing works.
+    mended = before.value == 0 < now.value
+    if not mended and (least := least_possible(pairs)) > rules.alpha:
         undecided.append(
             f"too few passing trials in base: even if all failed in head, p would be {least:.2g}"
         )
