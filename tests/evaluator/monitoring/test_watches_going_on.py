@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from evaltap.evaluator.analysis.estimates.scope import SLICES
 from evaltap.evaluator.monitoring import learned
 from evaltap.evaluator.monitoring.model import Event
 from evaltap.evaluator.monitoring.replay import Watches
-from evaltap.evaluator.monitoring.turns import NOTHING, ChangeFinder, read_turns
+from evaltap.evaluator.monitoring.turns import NOTHING, ChangeFinder, read_turns, turns_of
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.formats.monitor import MonitorFile, Watch
 from evaltap.schemas.wire.feedback import Feedback
@@ -131,6 +132,27 @@ def test_a_look_reads_no_day_that_is_over(
             watches.evaluate(store)
 
     assert max(read[1:]) <= 2 * DAILY
+
+
+@pytest.mark.slow
+def test_many_alarms_read_the_whole_traffic_as_often_as_one(
+    evaltap: Evaltap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+
+    def counted(*given: object, **more: object) -> object:
+        read.extend(given[3][:1])  # type: ignore[index]  # the slices
+        return turns_of(*given, **more)  # type: ignore[arg-type]  # as they come
+
+    monkeypatch.setattr(learned, "turns_of", counted)
+    land(evaltap, traffic(lambda tool, day: 0.6 if day in (14, 15, 22, 23) else 0.04, days=30))
+    rules = MonitorFile(watch=[Watch(name="helpful", metric="helpful", baseline_days=14)])
+
+    with stored() as store:
+        found = Watches(rules).evaluate(store)
+
+    assert [one.status for one in found].count("firing") == 2
+    assert sorted(read) == sorted(SLICES)
 
 
 @pytest.mark.slow

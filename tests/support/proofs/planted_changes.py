@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from evaltap.evaluator.analysis.estimates.turns import Turns
-from evaltap.evaluator.monitoring.changed import changed_slices, explaining
+from evaltap.evaluator.monitoring.changed import Spans, changed_slices, explaining
 from evaltap.evaluator.store.database import Store
 
 DAILY: Final = 100
@@ -68,7 +68,7 @@ def named_first(source: random.Random, planted: str, *, rate: float = 0.5, days:
             ]
             with store.scratch(_NO_TURN, rows=rows) as table:
                 turns = Turns(store, table, (by,))
-                candidates += changed_slices(turns, CHANGED, CHANGED, good=True)
+                candidates += changed_slices(turns, Spans(CHANGED, CHANGED), good=True)
     found = explaining(candidates)
     return f"{found[0].by} {found[0].value}" if found and found[0].kind == "rate" else "nothing"
 

@@ -28,7 +28,9 @@ def language_of(text: str) -> str:
     letters = [letter for letter in text if letter.isalpha()]
     if not letters:
         return UNKNOWN
-    scripts = Counter(unicodedata.name(letter, "").partition(" ")[0] for letter in letters[:500])
+    scripts: Counter[str] = Counter()
+    for letter, n in Counter(letters[:500]).items():
+        scripts[unicodedata.name(letter, "").partition(" ")[0]] += n
     for script, language in _SCRIPTS.items():
         if scripts[script] * 5 >= len(letters[:500]):
             return language

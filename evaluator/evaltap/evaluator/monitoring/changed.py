@@ -63,24 +63,37 @@ class Side(NamedTuple):
 NONE: Final = Ratio(0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
+class Spans(NamedTuple):
+    """What is compared: the turns before `begins`, when the baseline ended, with those from `since` on.
+
+    Times are UTC, without a time zone.
+    """
+
+    begins: datetime
+    since: datetime
+    until: datetime = datetime.max
+
+
 def changed_slices(
-    turns: Turns, begins: datetime, since: datetime, *, good: bool, scale: float = 1.0
+    turns: Turns, spans: Spans, *, good: bool, scale: float = 1.0, within: str | None = None
 ) -> list[Candidate]:
     """Return the values of the turns' slice with the effect of each on the bad share of all turns.
 
-    Of the turns, those before `begins`, when the baseline ended, are compared with those since the change;
-    times are UTC, without a time zone.  `good`: turns with the signal are not bad.  Values
-    are parts of `scale`.
+    `good`: turns with the signal are not bad.  Values are parts of `scale`.  `within`: only turns with this
+    value of the turns' second slice count.
 
     The effects are Kitagawa's components (1955): if the rate in the slice rose, the share after times the
     rise; if its share rose, the rise of the share times how much worse it is than all.  A slice whose rate
     rose no more than that of the others explains nothing.  Errors are by sessions.
     """
-    given = {"begins": begins, "since": since, "good": good, "scale": scale}
-    wholes = {before: Ratio(*sums) for before, *sums in turns.rows(_WHOLE, given)}
+    given = {**spans._asdict(), "good": good, "scale": scale}
+    chosen = ""
+    if within is not None:
+        given["within"], chosen = within, "AND by_1 = $within"
+    wholes = {before: Ratio(*sums) for before, *sums in turns.rows(_WHOLE, given, chosen=chosen)}
     usual = wholes.get(True, NONE).value or 0.0
     sides: dict[str, dict[bool, Side]] = {}
-    for value, before, *sums in turns.rows(_SIDES, given):
+    for value, before, *sums in turns.rows(_SIDES, given, chosen=chosen):
         sides.setdefault(value, {})[before] = Side(
             Ratio(*sums[:6]), Ratio(*sums[6:12]), Ratio(*sums[12:])
         )
@@ -151,7 +164,7 @@ WITH chosen AS (
          if($good, 1 - has::DOUBLE / $scale, has::DOUBLE / $scale) / probability AS bad,
          started_at < $begins AS before
   FROM {turns}
-  WHERE counts AND (started_at < $begins OR started_at >= $since)
+  WHERE counts AND (started_at < $begins OR started_at >= $since) AND started_at < $until {chosen}
 ),
 -- A turn that calls several tools has a row for each.
 whole AS (

@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
-from itertools import groupby
+from itertools import groupby, product
 from typing import NamedTuple, Self
 
 from evaltap.evaluator.analysis.estimates.scope import SLICES
@@ -23,11 +23,11 @@ from evaltap.evaluator.analysis.stats.detector import (
 )
 from evaltap.evaluator.analysis.stats.estimate import Profile, estimate
 from evaltap.evaluator.analysis.stats.rate import wilson_of
-from evaltap.evaluator.monitoring.changed import Candidate, changed_slices, explaining
+from evaltap.evaluator.monitoring.changed import Candidate, Spans, changed_slices, explaining
 from evaltap.evaluator.monitoring.evidence import example_cases, filter_of, rates_of
 from evaltap.evaluator.monitoring.incidents import bad_span
 from evaltap.evaluator.monitoring.measures import Found, is_good, unit_of
-from evaltap.evaluator.monitoring.model import BadSpan, Event, Status
+from evaltap.evaluator.monitoring.model import BadSpan, Changed, Event, Status
 from evaltap.evaluator.monitoring.turns import (
     LEAST_DAYS,
     LEAST_SESSIONS,
@@ -251,7 +251,8 @@ class LearnedWatch:
         learns_more = self._learning is not None and self._learning != hours
         if point is not None and not learns_more and (turns := self._read(store, point.day)):
             streams = [one.copy() for one in point.streams]
-            self._found = self._process_days(store, streams, turns, until)
+            sessions = [sessions_of(many) for many in turns]
+            self._found = self._process_days(store, streams, sessions, until)
         elif learns_more or self._learning is None:
             self._found = self._from_the_first_turn(store, until)
             learning = any(one.status in ("learning", "waiting", "no_data") for one in self._found)
@@ -275,18 +276,18 @@ class LearnedWatch:
         # Not days of the calendar, which a turn with a wrong clock, years before the others, would use up.
         days = sorted({turn.started_at.date() for turn in turns})
         begins = next(iter(days[self._watch.baseline_days :]), date.max)
-        sessions = self._ended(turns, until)
+        found = {("", ""): sessions_of(turns)}
+        sessions = self._ended(found["", ""], until)
         learned = len(_baseline(sessions, begins))
         ends = sessions[learned].began.date() if learned < len(sessions) else date.max
-        found: dict[tuple[str, str], Sequence[WatchedTurn]] = {("", ""): turns}
         for by in self._watch.by:
             assert self._counting is not None
             sliced = by_value(read_turns(store, self._watch, self._counting, by), ends)
             self._kept = {**self._kept, by: frozenset(sliced)}
-            found |= {(by, value): many for value, many in sorted(sliced.items())}
+            found |= {(by, value): sessions_of(many) for value, many in sorted(sliced.items())}
         # All streams share the probability of a false alarm.
         chance = self._chance / len(found)
-        streams, rest = [], []
+        streams = []
         for (by, value), many in found.items():
             sessions = self._ended(many, until)
             learning = _baseline(sessions, begins)
@@ -297,8 +298,7 @@ class LearnedWatch:
                 stream.learned = _learn(learning, self._watch, sessions[len(learning)].began.date())
                 stream.alarms = Alarms(stream.learned.usual, stream.learned.largest, chance)
             streams.append(stream)
-            rest.append([] if stream.learned is None else many)
-        return self._process_days(store, streams, rest, until)
+        return self._process_days(store, streams, [*found.values()], until)
 
     def _read(self, store: StoreReader, day: date) -> list[Sequence[WatchedTurn]]:
         """Return the turns since a day, for each stream; nothing if there is a new stream."""
@@ -323,15 +323,17 @@ class LearnedWatch:
         self,
         store: StoreReader,
         streams: Sequence[_Stream],
-        turns: Sequence[Sequence[WatchedTurn]],
+        sessions: Sequence[Sequence[WatchedSession]],
         until: datetime | None,
     ) -> Sequence[Event]:
         """Process the sessions of each day, and store a point at the beginning of each day."""
         days: dict[date, list[list[Step]]] = {}
         open_days = [
-            one.began.date() for one in sessions_of(turns[0]) if not self._has_ended(one, until)
+            one.began.date()
+            for one in (sessions[0] if streams[0].learned else ())
+            if not self._has_ended(one, until)
         ]
-        for place, many in enumerate(turns):
+        for place, many in enumerate(sessions):
             learned = streams[place].learned
             for session in [] if learned is None else self._ended(many, until):
                 assert learned is not None
@@ -345,14 +347,14 @@ class LearnedWatch:
             for stream, steps in zip(streams, days[day], strict=True):
                 # In the order in which it becomes known, so that later turns change nothing before them.
                 for step in sorted(steps, key=lambda one: one.at):
-                    self._observe(store, stream, step)
-        return [event for one in streams for event in self._events(one)]
+                    self._observe(stream, step)
+        return self._with_reasons(store, streams)
 
     @property
     def _last_point(self) -> date:
         return self._points[-1].day if self._points else date.min
 
-    def _observe(self, store: StoreReader, stream: _Stream, step: Step) -> None:
+    def _observe(self, stream: _Stream, step: Step) -> None:
         alarms = stream.alarms
         assert alarms is not None
         stream.last = step.at
@@ -362,7 +364,7 @@ class LearnedWatch:
                 stream.events += (self._event(stream, "resolved", step.at, share),)
         elif alarms.observe(step.day, step.session, step.before):
             event = self._event(stream, "firing", step.at, alarms.share, alarms)
-            stream.events += (self._with_reasons(store, stream, event),)
+            stream.events += (event,)
 
     def _progress(self, learning: Sequence[WatchedSession], traffic: Sequence[date]) -> str:
         days = {one.began.date() for one in learning}
@@ -409,25 +411,30 @@ class LearnedWatch:
         name, quantile = self._watch.name, self._quantile
         return Event(name, stream.slice, status, at, since, *rates, evidence, quantile=quantile)
 
-    def _with_reasons(self, store: StoreReader, stream: _Stream, event: Event) -> Event:
-        """Return an alarm with the slices that changed and example cases, computed once for each alarm."""
-        if OTHER in stream.slice.values():
-            return self._with_others(store, stream, event)
-        key = (*stream.slice.items(), event.at, event.since, event.rate_after)
-        if key not in self._explained:
+    def _with_reasons(self, store: StoreReader, streams: Sequence[_Stream]) -> Sequence[Event]:
+        """Return all events; alarms have the slices that changed and example cases, found once for each."""
+        found = [(event, one.learned) for one in streams for event in self._events(one)]
+        new = [
+            Raised(event, learned)
+            for event, learned in found
+            if learned and event.status == "firing" and _key(event) not in self._explained
+        ]
+        others = [one for one in new if OTHER in one.event.slice.values()]
+        named = [one for one in new if one not in others]
+        if new:
             assert self._counting is not None
-            assert stream.learned is not None
-            self._explained[key] = explained(
-                store, self._watch, self._counting, event, stream.learned
-            )
-        return self._explained[key]
+            known = explained(store, self._watch, self._counting, named)
+            known += [self._with_others(store, one) for one in others]
+            for one, event in zip([*named, *others], known, strict=True):
+                self._explained[_key(one.event)] = event
+        return [self._explained.get(_key(event), event) for event, _ in found]
 
-    def _with_others(self, store: StoreReader, stream: _Stream, event: Event) -> Event:
+    def _with_others(self, store: StoreReader, raised: "Raised") -> Event:
         """Return an alarm of the rare values, which have no condition of their own, with its bad turns."""
+        event, learned = raised
         assert self._counting is not None
-        assert stream.learned is not None
         assert event.since is not None
-        (by,) = stream.slice
+        (by,) = event.slice
         own = self._kept[by] - {OTHER}
         turns = [
             turn
@@ -441,37 +448,77 @@ class LearnedWatch:
             )
             if turn.value is not None and turn.value not in own
         ]
-        return replace(event, bad=_bad_span(event.since, turns, self._watch, stream.learned))
+        return replace(event, bad=_bad_span(event.since, turns, self._watch, learned))
 
-    def _ended(self, turns: Sequence[WatchedTurn], until: datetime | None) -> list[WatchedSession]:
-        return [one for one in sessions_of(turns) if self._has_ended(one, until)]
+    def _ended(
+        self, sessions: Sequence[WatchedSession], until: datetime | None
+    ) -> Sequence[WatchedSession]:
+        return [one for one in sessions if self._has_ended(one, until)]
 
     def _has_ended(self, session: WatchedSession, until: datetime | None) -> bool:
         return self._at_once or has_ended(session, until, self._quiet)
 
 
+class Raised(NamedTuple):
+    """An alarm, and what its stream had learned."""
+
+    event: Event
+    learned: LearnedBaseline
+
+
+def _key(event: Event) -> tuple[object, ...]:
+    """Identify an alarm of a watch."""
+    return (event.status, *event.slice.items(), event.at, event.since, event.rate_after)
+
+
 def explained(
-    store: StoreReader, watch: Watch, counting: Counting, event: Event, learned: LearnedBaseline
+    store: StoreReader, watch: Watch, counting: Counting, alarms: Sequence[Raised]
+) -> list[Event]:
+    """Return alarms with their intervals, and the slices that changed since the baseline."""
+    # The turns are read once by each slice, not once for each alarm.
+    candidates: list[list[Candidate]] = [[] for _ in alarms]
+    until = max(map(_just_after, (one.event for one in alarms)), default=None)
+    good, scale = is_good(watch), counting.largest
+    for own, by in product(("", *watch.by), SLICES):
+        ours = [place for place, one in enumerate(alarms) if own == "".join(one.event.slice)]
+        if not ours:
+            continue
+        with turns_of(store, watch, counting, [by, own] if own else [by], until=until) as turns:
+            for place in ours:
+                event, learned = alarms[place]
+                assert event.since is not None
+                ends = _just_after(event).replace(tzinfo=None)
+                spans = Spans(datetime.combine(learned.ends, time()), event.since, ends)
+                candidates[place] += changed_slices(
+                    turns, spans, good=good, scale=scale, within=event.slice.get(own)
+                )
+    return [
+        _explained(store, watch, counting, one, explaining(many))
+        for one, many in zip(alarms, candidates, strict=True)
+    ]
+
+
+def _explained(
+    store: StoreReader,
+    watch: Watch,
+    counting: Counting,
+    alarm: Raised,
+    changed: tuple[Changed, ...],
 ) -> Event:
-    """Return an alarm with its interval, and the slices that changed since the baseline.
+    """Return an alarm with what changed.
 
     Its means are those of the values themselves, however large.
     """
+    event, learned = alarm
     assert event.since is not None
     since, until = event.since.replace(tzinfo=UTC), _just_after(event)
-    ended = datetime.combine(learned.ends, time())
-    good, scale = is_good(watch), counting.largest
-    candidates: list[Candidate] = []
-    for by in SLICES:
-        with turns_of(store, watch, counting, by, event.slice, until=until) as turns:
-            candidates += changed_slices(turns, ended, event.since, good=good, scale=scale)
-    changed = explaining(candidates)
+    good = is_good(watch)
     whole = read_turns(store, watch, counting, "", event.slice, since=since, until=until)
     found = _since_change(whole, learned.longest, watch)
     within = dict(event.slice)
     if changed:
         within[changed[0].by] = changed[0].value
-    with turns_of(store, watch, counting, "", within, since=since, until=until) as turns:
+    with turns_of(store, watch, counting, (), within, since=since, until=until) as turns:
         cases = example_cases(turns, good=good, mean=bool(unit_of(watch)))
     listed = filter_of(watch, event.slice, changed, event.since, event.at)
     bad = _bad_span(event.since, whole, watch, learned)

@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import date, datetime, time, timedelta
+from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 from evaltap.evaluator.analysis.estimates.scope import Scope, Signal
@@ -128,8 +129,11 @@ turns."""
 
 _ALL: Final[Mapping[str, str]] = {}
 _TURNS: Final = """
-SELECT {value} AS value, session, eval_id, invocation_id, started_at, 1 / probability, has
-FROM {turns}
+SELECT {value} AS value, session, eval_id, invocation_id, started_at, 1 / probability AS weight,
+       if($good, 1 - part, part) AS bad, amount
+FROM (
+  SELECT *, coalesce(has::DOUBLE, 0) AS amount, greatest(0, least(1, amount / $largest)) AS part FROM {turns}
+)
 WHERE counts AND started_at IS NOT NULL
 ORDER BY min(started_at) OVER (PARTITION BY session, started_at::DATE), session, started_at, invocation_id
 """
@@ -195,10 +199,13 @@ class WatchedSession(NamedTuple):
         if not at_once:
             yield Step(self.ended, self.began.date(), self.bad(longest))
             return
-        before = None
-        for count, turn in enumerate(self.turns[:longest], 1):
-            now = self.bad(count)
-            yield Step(turn.started_at, self.began.date(), now, before)
+        day, weekend = self.began.date(), self.began.weekday() >= SATURDAY
+        bad, weight, before = 0.0, 0.0, None
+        for turn in self.turns[:longest]:
+            bad += turn.weight * turn.bad
+            weight += turn.weight
+            now = BadTurns(bad, weight, self.began.hour, weekend)
+            yield Step(turn.started_at, day, now, before)
             before = now
 
 
@@ -254,18 +261,18 @@ def turns_of(
     store: StoreReader,
     watch: Watch,
     counting: Counting,
-    by: str = "",
+    by: Sequence[str] = (),
     within: Mapping[str, str] = _ALL,
     *,
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> AbstractContextManager[Turns]:
-    """Return the turns of a watch, by a slice, within a period of aware times.
+    """Return the turns of a watch, by slices, within a period of aware times.
 
     `within` restricts the turns to some slices.
     """
     scope = _scope(store, watch, within, since, until, counting.digest)
-    return choose_turns(store, scope, [by] if by else [], signal_of(watch), limit=counting.limit)
+    return choose_turns(store, scope, by, signal_of(watch), limit=counting.limit)
 
 
 def read_turns(
@@ -282,16 +289,11 @@ def read_turns(
 
     Sessions are in the order in which they began.
     """
-    with turns_of(store, watch, counting, by, within, since=since, until=until) as turns:
-        rows = turns.rows(_TURNS, value="by_0" if by else "NULL")
-    good = is_good(watch)
-    found = []
-    for value, session, eval_id, turn, started, weight, has in rows:
-        amount = float(has or 0)
-        part = min(1.0, max(0.0, amount / counting.largest))
-        bad = 1 - part if good else part
-        found.append(WatchedTurn(value, session, eval_id, turn, started, weight, bad, amount))
-    return found
+    named = [by] if by else []
+    with turns_of(store, watch, counting, named, within, since=since, until=until) as turns:
+        given = {"good": is_good(watch), "largest": counting.largest}
+        rows = turns.rows(_TURNS, given, value="by_0" if by else "NULL")
+    return [WatchedTurn(*row) for row in rows]
 
 
 def _scope(
@@ -310,14 +312,10 @@ def _scope(
 
 
 def sessions_of(turns: Iterable[WatchedTurn]) -> list[WatchedSession]:
-    """Return the sessions of each day in the order in which they began."""
-    found: dict[tuple[int, date], list[WatchedTurn]] = {}
-    for turn in turns:
-        found.setdefault((turn.session, turn.started_at.date()), []).append(turn)
-    return [
-        WatchedSession(many[0].started_at, max(turn.started_at for turn in many), many)
-        for many in found.values()
-    ]
+    """Return the sessions of each day in the order in which they began, which is that of the turns."""
+    days = groupby(turns, key=lambda turn: (turn.session, turn.started_at.date()))
+    found = [list(many) for _, many in days]
+    return [WatchedSession(many[0].started_at, many[-1].started_at, many) for many in found]
 
 
 def cells_of(turns: Iterable[WatchedTurn]) -> tuple[Cell, ...]:

@@ -220,7 +220,7 @@ def _statement(
 
 _LONGEST: Final = 1_000
 """The number of characters of a text of which the language is detected."""
-_MOST_KNOWN: Final = 200_000
+_MOST_KNOWN: Final = 1_000_000
 _known_languages: dict[int, str] = {}
 """Languages by the hash of a text, so that watches analyse each text once."""
 
