@@ -194,16 +194,14 @@ def references_of(request: Request, log: Path) -> References | None:
     return request.cases.references(configured_redactor(config_for(request.worker(log))))
 
 
-def problems_of(
-    request: Request, scorer: CaseScorer, abilities: Abilities | None, environ: Mapping[str, str]
-) -> list[str]:
-    """Return everything that keeps the cases from being run and scored; `abilities` are the agent's."""
-    found, cases = [], request.cases
+def _metric_problems(
+    scorer: CaseScorer, cases: CaseSet, environ: Mapping[str, str]
+) -> Iterator[str]:
     bare = [one.eval_id for one in cases.cases if not one.has_reference]
     for metric in scorer.metrics:
         if bare and needs_expected(metric):
             some = ", ".join(bare[:3]) + (", …" if len(bare) > 3 else "")
-            found.append(
+            yield (
                 f"{metric.metric_name} compares with expected turns, which {counted(len(bare), 'case')}"
                 f" of the set lacks: {some}"
             )
@@ -211,7 +209,15 @@ def problems_of(
             try:
                 judge_settings(model, environ)
             except JudgeNotConfigured as error:
-                found.append(f"{metric.metric_name}: {error}")
+                yield f"{metric.metric_name}: {error}"
+
+
+def problems_of(
+    request: Request, scorer: CaseScorer, abilities: Abilities | None, environ: Mapping[str, str]
+) -> list[str]:
+    """Return everything that keeps the cases from being run and scored; `abilities` are the agent's."""
+    cases = request.cases
+    found = [*_metric_problems(scorer, cases, environ)]
     with_context = [one.eval_id for one in cases.cases if one.context]
     if with_context and abilities and not abilities.context:
         found.append(

@@ -4,8 +4,9 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import TypeVar
 
 from evaltap.cli.experimenting import (
@@ -141,6 +142,14 @@ def _exit_code(options: RunOptions, finished: Finished) -> int:
     return 1 if outcome.has_failed else 3 if unsure else 0
 
 
+def _next(db: Path, version: str | None, bad: Sequence[CaseOutcome]) -> str:
+    """Return the commands that show what went wrong."""
+    failed = [f"{one.failed_set}/{one.eval_id}" for one in bad if one.failed_set]
+    see = [f"evaltap show {named_in_hints(db)}{shlex.quote(one)}" for one in failed[:1]]
+    of_version = f"@version={version}" if version else ""
+    return f"next: {'; '.join([*see, f'evaltap compare OTHER {db}{of_version}'])}"
+
+
 def _print(options: RunOptions, finished: Finished) -> None:
     outcome, progress = finished.outcome, finished.progress
     for metric in outcome.metrics:
@@ -164,10 +173,7 @@ def _print(options: RunOptions, finished: Finished) -> None:
         again = ["evaltap", "run", *sys.argv[2:], *([] if options.resume else ["--resume"])]
         print(f"stopped ({progress.stopped_by}); go on with: {shlex.join(again)}")
     elif bad:
-        version = f"@version={finished.plan.version}" if finished.plan.version else ""
-        failed = [f"{one.failed_set}/{one.eval_id}" for one in bad if one.failed_set]
-        see = [f"evaltap show {named_in_hints(options.db)}{shlex.quote(one)}" for one in failed[:1]]
-        print(f"next: {'; '.join([*see, f'evaltap compare OTHER {options.db}{version}'])}")
+        print(_next(options.db, finished.plan.version, bad))
 
 
 def _line_of(metric: MetricOutcome) -> str:

@@ -194,10 +194,7 @@ class RegressionCheck:
             if turn.invocation_id in corrected:
                 wanted = plain_turn(corrected[turn.invocation_id], name)
             elif turn.invocation_id in invocation_ids and turn.correction:
-                # It corrects the answer: the calls of a turn that failed are not what to expect.
-                wanted = wanted or {**(placeholder(plain) or {}), "capture": {"tools": "missing"}}
-                answer = {"role": "assistant", "content": turn.correction}
-                wanted = wanted | {"finalResponse": answer}
+                wanted = _corrected(wanted, plain, turn.correction)
             # Of a reference that was given beside the recording, the store has not kept the question.
             expected.append(wanted and {**wanted, **(placeholder(plain) or {})})
         comparing = [metric.metric_name for metric in metrics if needs_expected(metric)]
@@ -257,6 +254,12 @@ class RegressionCheck:
                     return Unproven(f"undecided: the fixed recording has no verdict ({why})", True)
                 return Unproven(f"not fixed: the fixed recording {found.status.value}")
         return Unproven("not fixed: the fixed recordings do not contain this session")
+
+
+def _corrected(wanted: CaseData | None, recorded: CaseData, answer: str) -> CaseData:
+    """Return an expected turn with a corrected answer; the calls of a turn that failed are not expected."""
+    wanted = wanted or {**(placeholder(recorded) or {}), "capture": {"tools": "missing"}}
+    return wanted | {"finalResponse": {"role": "assistant", "content": answer}}
 
 
 def _undecided(found: CaseScore) -> str:

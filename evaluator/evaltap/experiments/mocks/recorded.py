@@ -82,21 +82,25 @@ def _calls(turn: CaseData) -> Iterator[RecordedCall]:
     tools = [one for one in turn.get("tools") or () if isinstance(one, dict)]
     parents = {one["parentId"] for one in tools if one.get("parentId")}
     for tool in tools:
-        name = tool.get("name") or ""
-        error, duration = tool.get("error") or {}, tool.get("durationMs")
-        yield RecordedCall(
-            name=name,
-            arguments=arguments_of(tool.get("arguments")),
-            result=tool.get("result"),
-            error=_message(error) if error else None,
-            error_type=error.get("type") or "",
-            seconds=duration / 1000 if isinstance(duration, int | float) else None,
-            problem=_problem(tool),
-            id=tool.get("id") or "",
-            parent=tool.get("parentId") or "",
-            agent=tool.get("agent") or "",
-            delegates=tool.get("id") in parents or name.startswith(_HANDS_OVER),
-        )
+        yield _call(tool, is_parent=tool.get("id") in parents)
+
+
+def _call(tool: CaseData, *, is_parent: bool) -> RecordedCall:
+    name = tool.get("name") or ""
+    error, duration = tool.get("error") or {}, tool.get("durationMs")
+    return RecordedCall(
+        name=name,
+        arguments=arguments_of(tool.get("arguments")),
+        result=tool.get("result"),
+        error=_message(error) if error else None,
+        error_type=error.get("type") or "",
+        seconds=duration / 1000 if isinstance(duration, int | float) else None,
+        problem=_problem(tool),
+        id=tool.get("id") or "",
+        parent=tool.get("parentId") or "",
+        agent=tool.get("agent") or "",
+        delegates=is_parent or name.startswith(_HANDS_OVER),
+    )
 
 
 def _problem(tool: CaseData) -> str:

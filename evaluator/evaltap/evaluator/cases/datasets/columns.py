@@ -1,6 +1,6 @@
 """Convert rows of a data set to eval cases: map columns to fields, and build turns from a row."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
 from math import isfinite, isnan
@@ -175,15 +175,7 @@ def row_case(
     if (telemetry := row.get(TELEMETRY)) is not None and recorded:
         _end(recorded[-1], telemetry, whole=len(recorded) == 1)
     used = {OURS, CONTEXT, REFERENCE, TELEMETRY, *(columns.column(name, row) for name in fields)}
-    state = {
-        key: reader.plain(_listed(key, value), key)
-        for key, value in row.items()
-        if key not in used and value is not None
-    }
-    ours = row.get(OURS) or {}
-    state |= reader.plain(ours.get("state") or {}, OURS)
-    app_name = app_name or ours.get("appName") or ""
-    case["sessionInput"] = {"appName": app_name, "userId": "dataset", "state": state}
+    case["sessionInput"] = _session(row, used, reader, app_name)
     return case_data(case, path=path, place=place)
 
 
@@ -462,6 +454,20 @@ class _Reader:
 
     def error(self, text: str) -> FormatError:
         return FormatError(text, path=self.path, place=self.place)
+
+
+def _session(
+    row: Mapping[str, Json], used: Collection[str | None], reader: _Reader, app_name: str
+) -> CaseData:
+    state = {
+        key: reader.plain(_listed(key, value), key)
+        for key, value in row.items()
+        if key not in used and value is not None
+    }
+    ours = row.get(OURS) or {}
+    state |= reader.plain(ours.get("state") or {}, OURS)
+    app_name = app_name or ours.get("appName") or ""
+    return {"appName": app_name, "userId": "dataset", "state": state}
 
 
 def _is_nan(value: Json) -> bool:

@@ -1,6 +1,6 @@
 """Convert chat messages to turns: each user message with the agent's actions until the next one."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 from evaltap.schemas.chat.evidence import Evidence
@@ -170,12 +170,8 @@ def _add(
     role, answers = message.role, message.answers
     if role == "tool" and not answers:
         answers = [Answer(None, None, message.text)]
-    for answer in answers:
-        if turns:
-            _add_result(turns[-1], answer, given)
-        else:
-            before.append({"role": "tool", "content": _result_text(answer.result)})
     if answers:
+        _add_results(turns, before, answers, given)
         message = Message(role, tuple(one for one in message.parts if not isinstance(one, Answer)))
         if role == "tool" or not (message.parts or _has_unknown(given)):
             return
@@ -234,12 +230,26 @@ def _tools(message: Message, given: Mapping[str, Json], cells: Cells) -> list[Fi
     return tools
 
 
-def _add_result(turn: Fields, answer: Answer, given: Mapping[str, Json]) -> None:
-    """Add the result of a tool call: to the call with the given id, or the first without a result."""
+def _add_results(
+    turns: Sequence[Fields], before: list[Fields], answers: Iterable[Answer], given: Fields
+) -> None:
+    for answer in answers:
+        if turns:
+            _add_result(turns[-1], answer, given)
+        else:
+            before.append({"role": "tool", "content": _result_text(answer.result)})
+
+
+def _waiting(turn: Fields, answer: Answer) -> Fields | None:
+    """Return the call that a result belongs to: that with its id, or the first without a result."""
     waiting: Sequence[Fields] = [tool for tool in turn.get("tools", ()) if "result" not in tool]
     named = [tool for tool in waiting if answer.call_id and tool.get("id") == answer.call_id]
     alike = [tool for tool in waiting if answer.name in (None, tool["name"])]
-    tool = next(iter(named or alike), None)
+    return next(iter(named or alike), None)
+
+
+def _add_result(turn: Fields, answer: Answer, given: Mapping[str, Json]) -> None:
+    tool = _waiting(turn, answer)
     if tool is None:
         turn["capture"] = {**turn.get("capture", {}), "tools": "ambiguous"}
         return
