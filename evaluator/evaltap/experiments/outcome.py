@@ -7,7 +7,7 @@ A unit needs one verdict at least."""
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final
@@ -150,21 +150,26 @@ class Outcome:
         return self.invalid / max(1, self.scored + self.crashed + self.invalid)
 
 
-def read_outcome(
-    store: StoreReader, experiment_id: str, metrics: Mapping[str, str], order: Sequence[str]
-) -> Outcome:
-    """Read the outcome; `metrics` are digests by name, `order` the eval ids in set order."""
+def _by_case(
+    store: StoreReader, experiment_id: str, order: Sequence[str]
+) -> dict[str, list[UnitRow]]:
     by_case: dict[str, list[UnitRow]] = {eval_id: [] for eval_id in order}
     for row in read_units(store, experiment_id).values():
         if row.eval_id in by_case:
             by_case[row.eval_id].append(row)
-    units = [*chain.from_iterable(by_case.values())]
-    settled = [row for row in units if row.state in ("scored", "crashed")]
-    given = named(row.key for row in settled)
-    given |= {"digests": [*metrics.values()], "not_asked": [*NOT_ASKED.values()]}
+    return by_case
+
+
+def _by_metric(
+    store: StoreReader,
+    settled: Sequence[UnitRow],
+    metrics: Iterable[str],
+    given: dict[str, Any],  # parameters
+) -> dict[str, dict[UnitRow, bool | None]]:
+    """Return by metric whether the trials that it applies to passed; None without a verdict."""
     verdicts = verdicts_of(store, [row.key for row in settled], given["digests"])
     not_asked = {(*row,) for row in store.rows(_NOT_ASKED, given)}
-    by_metric = {
+    return {
         name: {
             row: _passes(row, verdicts[row.key].get(name))
             for row in settled
@@ -172,6 +177,18 @@ def read_outcome(
         }
         for name in metrics
     }
+
+
+def read_outcome(
+    store: StoreReader, experiment_id: str, metrics: Mapping[str, str], order: Sequence[str]
+) -> Outcome:
+    """Read the outcome; `metrics` are digests by name, `order` the eval ids in set order."""
+    by_case = _by_case(store, experiment_id, order)
+    units = [*chain.from_iterable(by_case.values())]
+    settled = [row for row in units if row.state in ("scored", "crashed")]
+    given = named(row.key for row in settled)
+    given |= {"digests": [*metrics.values()], "not_asked": [*NOT_ASKED.values()]}
+    by_metric = _by_metric(store, settled, metrics, given)
     why = {(*key,): reasons for *key, reasons in store.rows(_WHY, given)}
     calls, cost, unpriced = _costs(store, units)
     states = Counter(row.state for row in units)
@@ -236,12 +253,14 @@ def _case(
     states = Counter(row.state for row in own)
     failed, lacking = None, 0
     passes: list[bool] = []
+    reasons: list[str | None] = []
     for row in own:
+        reasons += (row.reason, *why.get(row.key, ()))
         if row.state not in ("scored", "crashed"):
             continue
         found = [given[row] for given in by_metric.values() if row in given]
         seen = [one for one in found if one is not None]
-        lacking += len(seen) < len(found) or (bool(by_metric) and not seen)
+        lacking += len(seen) < max(len(found), bool(by_metric))  # a trial needs one verdict
         if seen or row.state == "crashed":
             passes.append(row.state != "crashed" and all(seen))
             failed = failed or (None if passes[-1] else row.eval_set_id)
@@ -252,9 +271,7 @@ def _case(
         states["crashed"],
         states["invalid"],
         lacking,
-        tuple(
-            dict.fromkeys(one for row in own for one in (row.reason, *why.get(row.key, ())) if one)
-        ),
+        tuple(dict.fromkeys(filter(None, reasons))),
         failed,
         Counter(filter(None, (row.ended_by for row in own))),
     )

@@ -171,6 +171,13 @@ class RegressionCheck:
     fixed: Sequence[CaseData] = ()
     """Recordings of a version without the failures."""
 
+    def _failed(self, session: Session, invocation_ids: Collection[str]) -> list[EvalMetric]:
+        digests = failed_metrics(session, invocation_ids)
+        metrics = [self.metrics[digest] for digest in digests.values() if digest in self.metrics]
+        if not metrics:
+            raise ExcludedTurnError("no metric failed it, so no metric would catch the failure")
+        return metrics
+
     def case(
         self,
         case: CaseData,
@@ -182,19 +189,12 @@ class RegressionCheck:
 
         `corrected` are the expected turns that reviewers wrote, by invocation id.
         """
-        digests = failed_metrics(session, invocation_ids)
-        metrics = [self.metrics[digest] for digest in digests.values() if digest in self.metrics]
-        if not metrics:
-            raise ExcludedTurnError("no metric failed it, so no metric would catch the failure")
+        metrics = self._failed(session, invocation_ids)
         of_case = session.turns[-len(case["actualConversation"]) :]
         expected: list[CaseData | None] = []
         for turn, plain in zip(of_case, case["actualConversation"], strict=True):
-            name = plain["invocationId"]
-            wanted = plain_turn(turn.expected, name) if turn.expected else None
-            if turn.invocation_id in corrected:
-                wanted = plain_turn(corrected[turn.invocation_id], name)
-            elif turn.invocation_id in invocation_ids and turn.correction:
-                wanted = _corrected(wanted, plain, turn.correction)
+            is_chosen = turn.invocation_id in invocation_ids
+            wanted = _expected(turn, plain, corrected, is_chosen=is_chosen)
             # Of a reference that was given beside the recording, the store has not kept the question.
             expected.append(wanted and {**wanted, **(placeholder(plain) or {})})
         comparing = [metric.metric_name for metric in metrics if needs_expected(metric)]
@@ -211,13 +211,13 @@ class RegressionCheck:
             nothing_expected(plain) if one is None else one
             for one, plain in zip(expected, case["actualConversation"], strict=True)
         ]
-        case = {**case, "conversation": conversation}
+        recorded = case["actualConversation"]
         if any(map(_reads_telemetry, metrics)):
-            case["actualConversation"] = [
+            recorded = [
                 {**plain, "telemetry": _measured(turn.actual)}
-                for turn, plain in zip(of_case, case["actualConversation"], strict=True)
+                for turn, plain in zip(of_case, recorded, strict=True)
             ]
-        return case, metrics
+        return {**case, "conversation": conversation, "actualConversation": recorded}, metrics
 
     def unproven(self, case: CaseData, metrics: Sequence[EvalMetric]) -> Unproven | None:
         """Return why a case proves nothing; None if the recording fails and the case can be passed."""
@@ -254,6 +254,17 @@ class RegressionCheck:
                     return Unproven(f"undecided: the fixed recording has no verdict ({why})", True)
                 return Unproven(f"not fixed: the fixed recording {found.status.value}")
         return Unproven("not fixed: the fixed recordings do not contain this session")
+
+
+def _expected(
+    turn: LandedTurn, plain: CaseData, corrected: Mapping[str, CaseData], *, is_chosen: bool
+) -> CaseData | None:
+    """Return what is expected of a turn by a reviewer, by a user's correction, or by a reference."""
+    name = plain["invocationId"]
+    if turn.invocation_id in corrected:
+        return plain_turn(corrected[turn.invocation_id], name)
+    wanted = plain_turn(turn.expected, name) if turn.expected else None
+    return _corrected(wanted, plain, turn.correction) if is_chosen and turn.correction else wanted
 
 
 def _corrected(wanted: CaseData | None, recorded: CaseData, answer: str) -> CaseData:

@@ -9,6 +9,7 @@ Cursor and ShareGPT.
 import ast
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 from evaltap.schemas.chat.evidence import Evidence, decode, without_block
 from evaltap.schemas.chat.media import BLOCKS, TYPES, WITHHELD, media_in
@@ -391,18 +392,14 @@ HOSTED_CALLS = (
 """Output items of OpenAI's Responses API: tools that run at the provider."""
 
 
+_CALL_IDS: Final = ("call_id", "tool_call_id", "tool_use_id", "toolCallId", "toolUseId", "id")
+
+
 def _answer_part(item: Mapping[str, object]) -> Part:
     nested = item.get("content")
     if item.get("type") == "tool_call_output" and isinstance(nested, Mapping):
         item = nested
-    call_id = (
-        item.get("call_id")
-        or item.get("tool_call_id")
-        or item.get("tool_use_id")
-        or item.get("toolCallId")
-        or item.get("toolUseId")
-        or item.get("id")
-    )
+    call_id = next(filter(None, map(item.get, _CALL_IDS)), None)
     value = next(
         (item[key] for key in ("response", "result", "output", "content") if key in item), _ABSENT
     )

@@ -311,7 +311,7 @@ def _one_turn(
 def _refuse_unclear(row: Mapping[str, Json], columns: Columns, reader: "_Reader") -> None:
     """Raise FormatError for an object in which no text is known to be the right one."""
     found = {name: columns.column(name, row) for name in ("input", "output", "expected")}
-    recorded = any(name in row for name in RECORDED)
+    recorded = not row.keys().isdisjoint(RECORDED)
     if found["output"] is None and "outputs" not in columns.mapped:
         found["output"] = "outputs" if recorded else None
         is_text = "inputs" in row and isinstance(row.get("outputs"), str)

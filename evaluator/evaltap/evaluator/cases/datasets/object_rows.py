@@ -6,6 +6,7 @@ counts if it is the only value, or the only one with a known name; nothing else 
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Final
 
 from evaltap.evaluator.cases.datasets.conversations import (
@@ -115,19 +116,24 @@ def _record(flat: dict[str, Json], outputs: Json, expected: Json) -> None:
         flat |= {"actual_output": outputs[name], "outputs": _rest(outputs, name)}
 
 
+def _calls(said: Sequence[Row]) -> list[Json] | None:
+    """Return the calls of messages; None if no message says what it calls."""
+    own = [[one] if one.get("type") == "function_call" else None for one in said]
+    listed = [one.get("tool_calls", item) for one, item in zip(said, own, strict=True)]
+    calls = [one for one in listed if isinstance(one, list)]
+    return [*chain.from_iterable(calls)] if calls else None
+
+
 def _expect(flat: dict[str, Json], wanted: Json, column: str) -> bool:
     """Make columns of what is expected; return whether it was understood."""
     beside = "expected" if column == "expected_output" else column
     if is_chat(said := messages_of(wanted)):
         said = since_user(said) or said
-        own = [[one] if one.get("type") == "function_call" else None for one in said]
-        listed = [one.get("tool_calls", item) for one, item in zip(said, own, strict=True)]
-        calls = [one for one in listed if isinstance(one, list)]
         flat |= {
             beside: _rest(wanted, *_CHATS),
             "expected_output": content_text(said[-1].get("content")) or None,
+            "expected_tools": _calls(said),
         }
-        flat["expected_tools"] = [call for one in calls for call in one] if calls else None
     elif isinstance(wanted, Mapping) and (name := _chosen(wanted, _ANSWERS)) is not None:
         flat |= {beside: _rest(wanted, name), "expected_output": wanted[name]}
     elif isinstance(wanted, str) and column != "outputs":

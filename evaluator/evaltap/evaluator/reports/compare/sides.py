@@ -310,6 +310,10 @@ def _sum(one: MetricSide | None, other: MetricSide) -> MetricSide:
     return MetricSide(one.digest, thresholds, cases, one.graded and other.graded)
 
 
+def _first(passed: Mapping[str, bool], *, passes: bool) -> str:
+    return next((trial for trial, has_passed in passed.items() if has_passed == passes), "")
+
+
 def _counts(trials: Mapping[str, Sequence[ScoreRow]]) -> Counts:
     passed: dict[str, bool] = {}
     not_evaluated = 0
@@ -329,8 +333,8 @@ def _counts(trials: Mapping[str, Sequence[ScoreRow]]) -> Counts:
         len(trials) - len(passed),
         not_evaluated,
         tuple(scores),
-        next((trial for trial, passes in passed.items() if passes), ""),
-        next((trial for trial, passes in passed.items() if not passes), ""),
+        _first(passed, passes=True),
+        _first(passed, passes=False),
         any(row.reason in NOT_ASKED.values() for rows in trials.values() for row in rows),
     )
 

@@ -5,7 +5,7 @@ If evidence or a verdict is missing, a dimension has no score, and the gate does
 
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from statistics import mean
@@ -493,6 +493,10 @@ def _has_gap(outcome: MetricOutcome) -> bool:
     )
 
 
+def _is_short_of_full(outcome: MetricOutcome) -> bool:
+    return (from_0_to_1(outcome.status, outcome.score) or 0) < 1
+
+
 def _dimension(
     name: str, threshold: float | None, outcomes: Sequence[MetricOutcome]
 ) -> DimensionResult:
@@ -501,15 +505,13 @@ def _dimension(
         threshold, [(outcome.status, outcome.score) for outcome in asked]
     )
     missing = [one for one in asked if from_0_to_1(one.status, one.score) is None]
-    if status is Status.PASSED and (missing := [*filter(_has_gap, asked)]):
-        status, score = Status.NOT_EVALUATED, None
+    if status is Status.PASSED:
+        missing = [*filter(_has_gap, asked)]
+        status, score = (Status.NOT_EVALUATED, None) if missing else (status, score)
     if status is Status.CRASHED:
         missing = [*asked]
-    reasons = [
-        f"{outcome.name}: {outcome.reason or _unexplained(outcome)}"
-        for outcome in missing or asked
-        if missing or (from_0_to_1(outcome.status, outcome.score) or 0) < 1
-    ]
+    wrong = missing or [*filter(_is_short_of_full, asked)]
+    reasons = [f"{one.name}: {one.reason or _unexplained(one)}" for one in wrong]
     return DimensionResult(name, status, score, threshold, "; ".join(reasons), tuple(outcomes))
 
 
@@ -529,15 +531,19 @@ def threshold_text(threshold: float) -> str:
     return text if float(text) == threshold else str(threshold)
 
 
+def _advice(judge: DimensionResult, *, is_missed: bool) -> Iterator[str]:
+    """Yield the judge's words, which are advice on whatever was missed, even if it accepts the answer."""
+    if judge.status is Status.FAILED or (is_missed and judge.reason):
+        yield f"- judge: {judge.reason or 'does not accept it'}"
+
+
 def _feedback(dimensions: Sequence[DimensionResult], *, judged: bool) -> str:
     lines: list[str] = []
     for one in dimensions:
         if one.threshold is None or not one.applies:
             continue
         if judged and one.name == DIMENSION and one.score is not None:
-            # The judge's words are advice on whatever was missed, even if it accepts the answer.
-            if one.status is Status.FAILED or (lines and one.reason):
-                lines.append(f"- judge: {one.reason or 'does not accept it'}")
+            lines += _advice(one, is_missed=bool(lines))
         elif one.status is Status.FAILED:
             missed = _missed(one.score or 0.0, one.threshold)
             lines.append(f"- {one.name}: {missed}. {one.reason}".rstrip())
