@@ -11,6 +11,7 @@ from evaltap.evaluator.cases.datasets.cases import dataset_cases
 from evaltap.evaluator.cases.datasets.columns import Columns
 from evaltap.schemas import EvalMetric
 from evaltap.schemas.errors import FormatError, InputError
+from evaltap.schemas.files.documents import warn_once
 from support.builders.datasets import converted, rows, turns
 
 PARTS = [{"role": "assistant", "content": [{"type": "text", "text": "here"}]}]
@@ -206,6 +207,7 @@ def test_a_column_that_is_mapped_into_is_not_read_otherwise(
 def test_what_of_an_example_is_not_known_to_be_expected_is_said(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    warn_once.cache_clear()  # other tests have rows of the same name
     for outputs in (
         {"label": True, "weight": 1},
         {"path": ["a", "b"]},
