@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from evaltap.evaluator.analysis.stats.estimate import mean_of_cases, rate_of_trials
 from evaltap.evaluator.analysis.stats.rate import Rate, pass_at_k, pass_hat_k, pass_hat_k_unbiased
-from evaltap.evaluator.scoring.contract.turn_evaluator import NOT_ASKED
+from evaltap.evaluator.scoring.contract.turn_evaluator import NOT_APPLICABLE
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.experiments.mocks.drift import totals
 from evaltap.experiments.units import NAMED, UNJUDGED, UnitRow, named, read_units, verdicts_of
@@ -187,7 +187,7 @@ def read_outcome(
     units = [*chain.from_iterable(by_case.values())]
     settled = [row for row in units if row.state in ("scored", "crashed")]
     given = named(row.key for row in settled)
-    given |= {"digests": [*metrics.values()], "not_asked": [*NOT_ASKED.values()]}
+    given |= {"digests": [*metrics.values()], "not_asked": [*NOT_APPLICABLE]}
     by_metric = _by_metric(store, settled, metrics, given)
     why = {(*key,): reasons for *key, reasons in store.rows(_WHY, given)}
     calls, cost, unpriced = _costs(store, units)

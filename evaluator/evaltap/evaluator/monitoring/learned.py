@@ -420,7 +420,7 @@ class LearnedWatch:
             if learned and event.status == "firing" and _key(event) not in self._explained
         ]
         others = [one for one in new if OTHER in one.event.slice.values()]
-        named = [one for one in new if one not in others]
+        named = [one for one in new if OTHER not in one.event.slice.values()]
         if new:
             assert self._counting is not None
             known = explained(store, self._watch, self._counting, named)

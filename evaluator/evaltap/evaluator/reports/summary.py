@@ -19,7 +19,7 @@ from evaltap.evaluator.reports.exit_status import (
 from evaltap.evaluator.reports.scope import score_scope
 from evaltap.evaluator.reports.traffic import read_traffic
 from evaltap.evaluator.reports.wording import RubricReason, readable, with_rubrics
-from evaltap.evaluator.scoring.contract.turn_evaluator import NOT_ASKED
+from evaltap.evaluator.scoring.contract.turn_evaluator import NOT_APPLICABLE
 from evaltap.evaluator.store.queries import Row, Rows, Scratch, StoreReader
 from evaltap.schemas.text import counted
 
@@ -298,7 +298,7 @@ def _summarise(
                count(*) FILTER (status = 'crashed'), avg(score),
                count(*) FILTER (status = 'not_evaluated' AND reason IN $not_asked)
         {scope} GROUP BY metric_name ORDER BY metric_name""",
-        not_asked=[*NOT_ASKED.values()],
+        not_asked=[*NOT_APPLICABLE],
     )
     places = metric_places(store)
     counts.sort(key=lambda row: places.get(row[0], len(places)))

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -60,14 +60,15 @@ def recording_of(case: CaseData) -> Recording:
     turns = case.get("actualConversation") or expected
     more = [] if turns is expected else expected
     return tuple(
-        (*_calls(turn or {}), *_expected_calls(turn or {}, other or {}))
+        tuple(_with_expected([*_calls(turn or {})], other or {}))
         for turn, other in zip_longest(turns, more[: len(turns)])
     )
 
 
-def _expected_calls(turn: CaseData, expected: CaseData) -> Iterator[RecordedCall]:
-    """Yield the expected calls that have a result and were not made, as far as the turn goes."""
-    made = [(one.name, one.arguments) for one in _calls(turn)]
+def _with_expected(calls: Sequence[RecordedCall], expected: CaseData) -> Iterator[RecordedCall]:
+    """Yield the calls of a turn, and the expected ones that have a result and were not made."""
+    yield from calls
+    made = [(one.name, one.arguments) for one in calls]
     for call in _calls({"tools": _with_result(expected)}):
         if (call.name, call.arguments) not in made:
             yield call

@@ -228,7 +228,7 @@ _PENDING: Final = ("pending", "not_evaluated", "error")
 
 
 def _feedback(reader: StoreReader, key: CaseKey) -> tuple[Record, ...]:
-    # Checked first, because the view takes longer and most cases have none.
+    # Checked first, as in `_read`, because the view takes longer and most cases have none.
     if not reader.rows(_ANY_FEEDBACK, {"eval_id": key[2]}):
         return ()
     return tuple(reader.records(_FEEDBACK, named(key)))
@@ -264,6 +264,7 @@ def _read(
         compare_hrefs=_compare_hrefs(reader, key, kept),
     )
     evidence_note = "" if turns else report.evidence_note
+    # Checked first, because the views take longer and most cases have none.
     in_review = bool(reader.rows(_IN_REVIEW, statement))
     return CasePage(
         key=key,

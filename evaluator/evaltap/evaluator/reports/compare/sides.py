@@ -11,7 +11,7 @@ from evaltap.evaluator.analysis.stats.exchange import Trials
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.turn import FAILED_RUNS, Case, Turn
 from evaltap.evaluator.reports.evidence import Comparison as Compared
-from evaltap.evaluator.scoring.contract.turn_evaluator import NOT_ASKED
+from evaltap.evaluator.scoring.contract.turn_evaluator import NOT_APPLICABLE
 from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import InputError
 
@@ -335,7 +335,7 @@ def _counts(trials: Mapping[str, Sequence[ScoreRow]]) -> Counts:
         tuple(scores),
         _first(passed, passes=True),
         _first(passed, passes=False),
-        any(row.reason in NOT_ASKED.values() for rows in trials.values() for row in rows),
+        any(row.reason in NOT_APPLICABLE for rows in trials.values() for row in rows),
     )
 
 

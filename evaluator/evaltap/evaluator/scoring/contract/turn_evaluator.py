@@ -42,6 +42,8 @@ NOT_ASKED: Final = {
 }
 """The reason, by what is missing, if the expected turn itself says that it expects nothing of what the metric
 compares: no evidence was lost."""
+NOT_APPLICABLE: Final = frozenset(NOT_ASKED.values())
+"""The reasons of metrics that do not apply to a case."""
 NOTHING_EXPECTED: Final = MissingEvidence(
     f"{NO_REFERENCE}: no expected turn was given for this one"
 )

@@ -17,7 +17,7 @@ from evaltap.evaluator.scoring.contract.aggregation import as_written
 from evaltap.evaluator.scoring.contract.context import Services, Status
 from evaltap.evaluator.scoring.contract.errors import MetricError
 from evaltap.evaluator.scoring.contract.evaluator import Registry
-from evaltap.evaluator.scoring.contract.turn_evaluator import EVIDENCE_MISSING, NOT_ASKED
+from evaltap.evaluator.scoring.contract.turn_evaluator import EVIDENCE_MISSING, NOT_APPLICABLE
 from evaltap.evaluator.scoring.contract.validation import known_keys
 from evaltap.evaluator.scoring.gates.gate_judge import (
     DIMENSION,
@@ -482,7 +482,7 @@ def dimension_verdict(
 
 
 def _is_not_asked(outcome: MetricOutcome) -> bool:
-    return outcome.status is Status.NOT_EVALUATED and outcome.reason in NOT_ASKED.values()
+    return outcome.status is Status.NOT_EVALUATED and outcome.reason in NOT_APPLICABLE
 
 
 def _has_gap(outcome: MetricOutcome) -> bool:
