@@ -184,6 +184,47 @@ def test_a_complaint_that_lands_later_has_its_turn_judged(
 
 
 @pytest.mark.slow
+def test_a_complaint_that_lands_later_changes_the_weight_of_a_scored_turn_too(
+    evaltap: Evaltap,
+) -> None:
+    Path("m.json").write_text(json.dumps(METRICS[:1]))
+    heeds = rule(0.3, metrics=["said"], always=[{"negativeFeedback": True}])
+    land(100, 1)
+    consume(evaltap, heeds)
+    wrong = [name for (name,) in rows("SELECT eval_id FROM turns WHERE final_text <> 'done'")]
+    drawn = sum(draw_of(f"s-{number}", "t-0") < 0.3 for number in range(100))
+    drawn_wrong = sum(draw_of(name, "t-0") < 0.3 for name in wrong)
+    with Recorder("t.log.db", app_name="") as recorder:
+        for name in wrong:
+            recorder.feedback(name, turn="t-0", positive=False)
+
+    consume(evaltap, heeds)
+
+    assert 0 < drawn_wrong < len(wrong)
+    (rate,) = json.loads(evaltap("estimate", "t.duckdb", "--json")[1])
+    passes = (drawn - drawn_wrong) / 0.3
+    assert rate["estimated_turns"] == pytest.approx(passes + len(wrong))
+    assert rate["rate"] == pytest.approx(passes / (passes + len(wrong)))
+    decided = rows("SELECT count(*) FROM sampling_decisions")
+    consume(evaltap, heeds)
+    assert rows("SELECT count(*) FROM sampling_decisions") == decided
+
+
+@pytest.mark.slow
+def test_rules_decide_on_cases_that_need_more_memory_than_a_consumer_has(evaltap: Evaltap) -> None:
+    land(100)
+    evaltap("consume", "--log", "t.log.db", "--db", "t.duckdb", "--until-idle")
+    said = CaseScorer([EvalMetric.model_validate(METRICS[0])])
+    judged = ScoreRule.model_validate(rule(0.5, metrics=["said"]))
+
+    with Store("t.duckdb") as store, store.limited_memory(16):
+        pending = PendingScorer(store, said, rules=[judged])
+        pending.score("landed", "t.duckdb")
+
+    assert rows("SELECT count(*) FROM sampling_decisions") == [(100 * TURNS,)]
+
+
+@pytest.mark.slow
 def test_a_session_that_goes_on_keeps_its_draws(evaltap: Evaltap, judge: JudgeServer) -> None:
     source = random.Random(3)
     cases = [case for number in range(60) for case in session(number, source)]

@@ -213,7 +213,7 @@ class PendingCases:
         parameters = {**self._wanted(retry=retry), "limit": limit, "after": after, "until": until}
         return {
             (app, eval_set, eval_id): FirstPosition(*begin)
-            for app, eval_set, eval_id, *begin in self._store.rows(query, parameters)
+            for app, eval_set, eval_id, *begin in self._store.large_rows(query, parameters)
         }
 
     def answered(self) -> ChangedCases:

@@ -321,7 +321,7 @@ class ScoreSampling:
             decision = self._decide(of, draws, of_turns, place)
             is_new = True
             if before is not None and before.probability >= decision.probability:
-                decision, is_new = before, before.outdated and before.decision != _SCORE
+                decision, is_new = before, before.outdated and before.probability < 1
             if is_new:
                 is_scored = before is not None and before.decision == _SCORE
                 if decision.decision == _SCORE and decision.rule is not None and not is_scored:
@@ -376,7 +376,8 @@ class ScoreSampling:
 
     def _known(self, cases: Sequence[PendingCase]) -> Mapping[tuple[TurnKey, int, str], Decision]:
         found = {}
-        for row in self._store.rows(_KNOWN, {"ids": [one.identity.eval_id for one in cases]}):
+        ids = [one.identity.eval_id for one in cases]
+        for row in self._store.large_rows(_KNOWN, {"ids": ids}):
             *key, revision, digest = row[:6]
             found[(tuple(key), revision, digest)] = Decision(*row[6:])
         return found
@@ -384,9 +385,8 @@ class ScoreSampling:
     def _facts(self, cases: Sequence[PendingCase]) -> Mapping[TurnKey, _Facts]:
         query, _ = facts_query(self._rules)
         found: dict[TurnKey, _Facts] = {}
-        for app, name, eval_id, turn, *held in self._store.rows(
-            query, {"ids": [one.identity.eval_id for one in cases]}
-        ):
+        ids = [one.identity.eval_id for one in cases]
+        for app, name, eval_id, turn, *held in self._store.large_rows(query, {"ids": ids}):
             wheres: list[bool] = []
             always: list[list[bool]] = []
             for rule in self._rules:

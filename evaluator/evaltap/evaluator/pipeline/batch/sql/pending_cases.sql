@@ -43,7 +43,8 @@ outdated AS (
       ORDER BY decided_at DESC
     ) = 1
   ) d
-  WHERE decision <> 'score' AND EXISTS (
+  -- Of a turn that was scored, too: otherwise it would weigh as before, beside those that are scored by then.
+  WHERE probability < 1 AND EXISTS (
     FROM feedback f
     WHERE {is_about_decided} AND NOT f.positive AND f.landed_at > d.decided_at
   )
