@@ -2,8 +2,9 @@
 
 The similarity of two objects is the weighted mean over their keys; any other values are equal or not. Numbers
 are equal by value (1 and 1.0), a boolean is never a number, and a string is a number only if the criterion
-coerces it. `Similarity.pair` is the definition; `Similarity.matrix` computes the same for many values, key by
-key instead of pair by pair.
+coerces it. An eval set keeps an integer beyond 2^53 as the nearest double: as a reference, that one equals all
+integers that are kept so. `Similarity.pair` is the definition; `Similarity.matrix` computes the same for many
+values, key by key instead of pair by pair.
 """
 
 from collections.abc import Sequence
@@ -23,8 +24,12 @@ from evaltap.evaluator.scoring.criteria.calls.similarity_matrix import (
     Value,
     similarity_rows,
 )
+from evaltap.schemas.files.canonical import format_number
 from evaltap.schemas.formats.criteria import ValueCriterion
 
+_EXACT: Final = 2**53
+_LARGEST: Final = 10**21
+"""From here on, numbers are written with an exponent."""
 FEW: Final = 9  # up to this number of pairs, comparing each is faster than building columns
 
 
@@ -56,11 +61,15 @@ class Similarity:
         if self.ignores_values:
             return 1.0
         root, reference, actual = self._root, _stated(reference), _stated(actual)
-        if type(reference) is dict and type(actual) is dict and not root.whole:
-            score = self._object_score(root, reference, actual)
-        else:
-            score = self._score(root, reference, actual)
+        score = self._outer_score(root, reference, actual)
+        if score < 1 and _is_rounded(reference):
+            score = self._outer_score(root, _rounded(reference), _rounded(actual))
         return score if score > 0 else 0.0
+
+    def _outer_score(self, root: Comparison, reference: Value, actual: Value) -> float:
+        if type(reference) is dict and type(actual) is dict and not root.whole:
+            return self._object_score(root, reference, actual)
+        return self._score(root, reference, actual)
 
     def matrix(self, references: Sequence[Value], actuals: Sequence[Value]) -> Rows:
         """Return the similarity of each reference (a row) with each actual value."""
@@ -70,7 +79,12 @@ class Similarity:
             return [[self.pair(one, other) for other in actuals] for one in references]
         references, actuals = [*map(_stated, references)], [*map(_stated, actuals)]
         rows = similarity_rows(self._root, references, actuals, self._score, self._counts)
-        return [[value if value > 0 else 0.0 for value in row] for row in rows]
+        return [
+            [self.compare(one, other) for other in actuals]
+            if _is_rounded(one)
+            else [value if value > 0 else 0.0 for value in row]
+            for one, row in zip(references, rows, strict=True)
+        ]
 
     def changes(self, reference: Value, actual: Value) -> list[tuple[str, Value, Value]]:
         """Return the differences as (path, reference, actual), with `...` for a missing value."""
@@ -161,8 +175,10 @@ class Similarity:
     ) -> list[tuple[str, Value, Value]]:
         both = type(reference) is dict and type(actual) is dict and not node.whole
         if not both:
-            same = self._raw_score(node, reference, actual) == 1
-            return [] if same else [(path, reference, actual)]
+            score = self._raw_score(node, reference, actual)
+            if score < 1 and _is_rounded(reference):
+                score = self._raw_score(node, _rounded(reference), _rounded(actual))
+            return [] if score == 1 else [(path, reference, actual)]
         found: list[tuple[str, Value, Value]] = []
         for key in (*sorted(reference), *sorted(actual.keys() - reference.keys())):
             one, other, part = reference.get(key, ...), actual.get(key, ...), node.part(key)
@@ -196,3 +212,28 @@ def _same_bytes(one: Value, other: Value) -> bool:
 def _stated(value: Value) -> Value:
     """Treat missing arguments as empty: recorders write either for a call without any."""
     return {} if value is None else value
+
+
+def _is_rounded(value: Value) -> bool:
+    """Return whether a value has a number that an eval set may keep in place of an integer beyond 2^53."""
+    kind = type(value)
+    if kind is int:
+        return _EXACT <= abs(value) < _LARGEST and format_number(value) == str(value)
+    if kind is float:
+        return abs(value) >= _LARGEST
+    if kind is dict or kind is list:
+        return any(map(_is_rounded, value.values() if kind is dict else value))
+    return False
+
+
+def _rounded(value: Value) -> Value:
+    """Return a value with its integers beyond 2^53 as doubles."""
+    kind = type(value)
+    if kind is int and abs(value) > _EXACT:
+        try:
+            return float(value)
+        except OverflowError:  # beyond the range of doubles, which no eval set keeps
+            return value
+    if kind is dict:
+        return {key: _rounded(item) for key, item in value.items()}
+    return [*map(_rounded, value)] if kind is list else value
