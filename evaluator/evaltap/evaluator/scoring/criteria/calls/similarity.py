@@ -2,9 +2,9 @@
 
 The similarity of two objects is the weighted mean over their keys; any other values are equal or not. Numbers
 are equal by value (1 and 1.0), a boolean is never a number, and a string is a number only if the criterion
-coerces it. An eval set keeps an integer beyond 2^53 as the nearest double: as a reference, that one equals all
-integers that are kept so. `Similarity.pair` is the definition; `Similarity.matrix` computes the same for many
-values, key by key instead of pair by pair.
+coerces it. An eval set keeps an integer beyond 2^53 as the nearest double: as a reference, that one equals
+all integers that are kept so. `Similarity.pair` is the definition; `Similarity.matrix` computes the same for
+many values, key by key instead of pair by pair.
 """
 
 from collections.abc import Sequence
@@ -220,7 +220,7 @@ def _is_rounded(value: Value) -> bool:
     if kind is int:
         return _EXACT <= abs(value) < _LARGEST and format_number(value) == str(value)
     if kind is float:
-        return abs(value) >= _LARGEST
+        return bool(abs(value) >= _LARGEST)
     if kind is dict or kind is list:
         return any(map(_is_rounded, value.values() if kind is dict else value))
     return False
