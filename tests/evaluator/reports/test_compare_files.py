@@ -15,6 +15,7 @@ import xmlschema
 
 from evaltap.evaluator.analysis.stats.rate import Interval, Rate
 from evaltap.evaluator.reports.compare.model import MetricChange, Totals
+from evaltap.evaluator.reports.compare.traffic import selection_of
 from evaltap.evaluator.reports.compare.wording import difference
 from support.builders.cases import RESPONSE, TRAJECTORY, make_case, make_tool, make_turn
 from support.builders.commands import Evaltap
@@ -348,6 +349,26 @@ def test_traffic_that_is_not_there_is_refused(
 
     assert code == 2
     assert message in error
+
+
+@pytest.mark.parametrize(
+    ("side", "version", "where"),
+    [
+        ("@version=2@main,rc", "2@main,rc", "version = '2@main,rc'"),
+        ("@version=2,app=a@b", "", "version = '2' AND app = 'a@b'"),
+        ("@version=2,2026-11-01/", "", "version = '2'"),
+    ],
+)
+def test_values_of_a_side_may_have_commas_and_at_signs(
+    tmp_path: Path, side: str, version: str, where: str
+) -> None:
+    store = tmp_path / "a@b.duckdb"
+    store.touch()
+
+    found = selection_of(f"{store}{side}")
+
+    assert found is not None
+    assert (found.path, found.version, found.scope.where) == (store, version, where)
 
 
 @pytest.mark.slow

@@ -51,18 +51,21 @@ def selection_of(text: str) -> Selection | None:
 
     Times are dates or RFC 3339 in UTC; either may be omitted.  Raises InputError for an invalid selection.
     """
-    name, mark, given = text.rpartition("@")
-    if not mark or Path(text).exists() or not Path(name).exists():
+    ends = [at for at, character in enumerate(text) if character == "@"]
+    end = next((at for at in reversed(ends) if Path(text[:at]).exists()), None)
+    if end is None or Path(text).exists():
         return None
+    path, given = Path(text[:end]), text[end + 1 :]
     since = until = None
-    conditions = []
+    values: list[list[str]] = []
     for part in given.split(","):
         if "=" in part:
-            name_of, value = part.split("=", 1)
-            conditions.append(condition(name_of, value, where=text))
+            values.append(part.split("=", 1))
         elif "/" in part and since is until is None:
             first, last = part.split("/", 1)
             since, until = _moment(text, first), _moment(text, last)
+        elif values:  # a comma in a value
+            values[-1][1] += f",{part}"
         else:
             raise InputError(
                 f"{text}: {part!r} is neither a period nor a slice; expected SINCE/UNTIL"
@@ -70,10 +73,10 @@ def selection_of(text: str) -> Selection | None:
             )
     if since and until and since >= until:
         raise InputError(f"{text}: the period ends before it begins; expected SINCE/UNTIL")
-    scope = Scope(since=since, until=until, where=" AND ".join(conditions))
-    alone, _, version = given.partition("=")
-    only_version = alone == "version" and "," not in given
-    return Selection(text, Path(name), scope, version=version if only_version else "")
+    where = " AND ".join(condition(name, value, where=text) for name, value in values)
+    scope = Scope(since=since, until=until, where=where)
+    alone = len(values) == 1 and values[0][0] == "version" and since is until is None
+    return Selection(text, path, scope, version=values[0][1] if alone else "")
 
 
 def _moment(text: str, given: str) -> datetime | None:
