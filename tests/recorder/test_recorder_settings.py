@@ -69,6 +69,7 @@ class TestConfiguration:
             {"log": "kafka://broker:9092/one,two"},
             {"log": "no/such/directory/log.db"},
             {"log": "."},
+            {"log": RecorderConfig()},  # a plugin's first argument is no recorder either
             {},
         ],
     )

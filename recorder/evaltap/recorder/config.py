@@ -389,6 +389,10 @@ def configured(
             )
         return config
     if log is not None:
+        if not isinstance(log, str | os.PathLike):
+            raise ConfigurationError(
+                f"log is a {type(log).__name__}; expected a path (a plugin takes a recorder as recorder=)"
+            )
         settings["log"] = str(log)
     if isinstance(settings.get("tags"), list | tuple):
         settings["tags"] = ",".join(map(str, settings["tags"]))
