@@ -390,3 +390,53 @@ def test_a_page_of_an_api_holds_rows(tmp_path: Path) -> None:
     path.write_text(json.dumps({"data": [{"input": "Where?"}], "meta": {"page": 1}}))
 
     assert [row for _, row in read_rows(path)] == [{"input": "Where?"}]
+
+
+def test_yaml_of_pydantic_evals_is_read_like_its_json(tmp_path: Path) -> None:
+    path = tmp_path / "capitals.yaml"
+    path.write_text(
+        """# yaml-language-server: $schema=capitals_schema.json
+name: capitals
+cases:
+- name: '2024-01-01'
+  inputs: &question Wo?
+  metadata: {since: 2024-01-02, at: 2024-01-02 10:00:00, on: yes, 7: .nan}
+  expected_output: '12:30'
+  evaluators: []
+- {name: twice, inputs: *question}
+evaluators: []
+"""
+    )
+
+    first, second = dataset_cases([path], Columns())
+
+    assert first["evalId"] == "2024-01-01"
+    assert first["sessionInput"]["state"]["metadata"] == {
+        "since": "2024-01-02",
+        "at": "2024-01-02T10:00:00",
+        "true": True,
+        "7": None,
+    }
+    assert first["conversation"][0]["finalResponse"]["content"] == "12:30"
+    assert second["conversation"][0]["userContent"]["content"] == "Wo?"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: [",
+        "--- 1\n--- 2\n",
+        "x: &x [*x]",
+        "x: !!binary aGk=",
+        "x: !!python/none",
+        "d: 2024-13-01",
+        "[" * 5000,
+        "\x00",
+    ],
+)
+def test_yaml_that_is_no_json_names_the_file(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "set.yml"
+    path.write_text(text)
+
+    with pytest.raises(FormatError, match=r"set.yml: not YAML that JSON can express: .+"):
+        rows(path)

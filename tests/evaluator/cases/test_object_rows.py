@@ -10,9 +10,9 @@ from evaltap.evaluator import CaseScorer
 from evaltap.evaluator.cases.datasets.cases import dataset_cases
 from evaltap.evaluator.cases.datasets.columns import Columns
 from evaltap.schemas import EvalMetric
-from evaltap.schemas.errors import FormatError, InputError
+from evaltap.schemas.errors import FormatError
 from evaltap.schemas.files.documents import warn_once
-from support.builders.datasets import converted, rows, turns
+from support.builders.datasets import converted, turns
 
 PARTS = [{"role": "assistant", "content": [{"type": "text", "text": "here"}]}]
 MESSAGES = [{"role": "user", "content": "Where?"}]
@@ -222,7 +222,7 @@ def test_what_of_an_example_is_not_known_to_be_expected_is_said(
     assert "kept in the state: what is expected of a dialogue with several turns" in two
 
 
-def test_a_file_of_pydantic_evals_has_cases_and_yaml_is_refused(
+def test_a_file_of_pydantic_evals_has_cases(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "capitals.json"
@@ -233,6 +233,3 @@ def test_a_file_of_pydantic_evals_has_cases_and_yaml_is_refused(
 
     assert (found["evalId"], found["sessionInput"]["state"]) == ("fr", {"evaluators": ["Equals"]})
     assert "left out evaluators of all cases" in caplog.text
-    path.rename(tmp_path / "capitals.yaml")
-    with pytest.raises(InputError, match="convert YAML to JSON first"):
-        rows(tmp_path / "capitals.yaml")

@@ -203,7 +203,7 @@ class ConvertOptions:
 
     files: tuple[Path, ...] = argument(
         "DATA",
-        ".jsonl, .json, .csv, .parquet, .arrow, or a folder saved by Hugging Face datasets",
+        ".jsonl, .json, .yaml, .csv, .parquet, .arrow, or a folder saved by Hugging Face datasets",
         default=(),
     )
     out: Path | None = option("--out FILE", "the eval set (.evalset.json), or JSON Lines (.jsonl)")

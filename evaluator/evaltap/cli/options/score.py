@@ -209,7 +209,7 @@ class ScoreOptions:
 
     cases: tuple[Path, ...] = argument(
         "CASES",
-        ".evalset.json, JSON Lines of eval cases, data sets (.csv, .parquet, .arrow, a folder of"
+        ".evalset.json, JSON Lines of eval cases, data sets (.csv, .yaml, .parquet, .arrow, a folder of"
         " Hugging Face datasets), one DuckDB file with landed cases, or an archive of one, whose rows"
         " go to the new file --db (default: the store in evaltap.toml, or ./cases.duckdb)",
         default=(),

@@ -240,8 +240,7 @@ def _mysql(address: _Address) -> Dialect:
 
 def _postgres(address: _Address) -> Dialect:
     try:
-        import psycopg  # an optional package
-        from psycopg.conninfo import make_conninfo
+        import psycopg.conninfo  # an optional package
         from psycopg.types.string import TextLoader
     except ImportError:
         raise _not_installed("postgres") from None
@@ -257,7 +256,7 @@ def _postgres(address: _Address) -> Dialect:
     }
     given = {name: one for name, one in given.items() if one is not None}
     try:
-        make_conninfo(**given)
+        psycopg.conninfo.make_conninfo(**given)
     except psycopg.Error:
         raise ConfigurationError(
             f"{address.shown}: libpq has no such options: {', '.join(address.options) or 'none given'}"

@@ -24,7 +24,7 @@ from evaltap.schemas.files.content import read_bytes
 from evaltap.schemas.files.documents import iter_cases
 from evaltap.schemas.files.private import private_file
 
-SUFFIXES: Final = frozenset({".arrow", ".csv", ".parquet"})
+SUFFIXES: Final = frozenset({".arrow", ".csv", ".parquet", ".yaml", ".yml"})
 """Extensions that are always data sets; JSON files may be either."""
 
 

@@ -1,8 +1,8 @@
 """Iterate over the rows of data sets on disk, in any supported file format.
 
-JSON Lines, also in a folder as `evaltap set export` writes it, JSON arrays, CSV; Parquet and Arrow files, and
-folders that Hugging Face `datasets` saved (`save_to_disk`, or Parquet files), through pyarrow.  Nothing is
-downloaded.
+JSON Lines, also in a folder as `evaltap set export` writes it, JSON arrays, CSV; YAML through PyYAML; Parquet
+and Arrow files, and folders that Hugging Face `datasets` saved (`save_to_disk`, or Parquet files), through
+pyarrow.  Nothing is downloaded.
 """
 
 import csv
@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
+
+import orjson
 
 from evaltap.evaluator.cases.datasets.inspect_logs import is_inspect_log, refuse_binary, samples_of
 from evaltap.evaluator.cases.datasets.shapes import is_dialogue, is_trajectory
@@ -32,7 +34,8 @@ Row = tuple[str, dict[str, Json]]
 """The position of a row in its file (`line 3`, `row 3 of train`), and its columns."""
 
 FORMS: Final = (
-    "a file .jsonl, .ndjson, .json, .csv, .parquet or .arrow, or a folder of Hugging Face datasets"
+    "a file .jsonl, .ndjson, .json, .yaml, .csv, .parquet or .arrow, or a folder of Hugging Face"
+    " datasets"
 )
 
 
@@ -55,9 +58,7 @@ def read_rows(path: Path, *, split: str = "") -> Iterator[Row]:
     read = _READERS.get(path.suffix.lower())
     refuse_binary(path)
     if read is None:
-        is_yaml = path.suffix.lower() in (".yaml", ".yml")
-        hint = "; convert YAML to JSON first" if is_yaml else ""
-        raise InputError(f"{path}: unknown format; expected {FORMS}{hint}")
+        raise InputError(f"{path}: unknown format; expected {FORMS}")
     archived = 0
     for place, row in read(path):
         if "datasetName" in row and row.get("status") == "ARCHIVED":
@@ -75,7 +76,28 @@ def _json_lines(path: Path) -> Iterator[Row]:
 
 
 def _json(path: Path) -> Iterator[Row]:
-    data = canonical.loads(read_bytes(path), path=str(path))
+    yield from _document_rows(canonical.loads(read_bytes(path), path=str(path)), path)
+
+
+def _yaml(path: Path) -> Iterator[Row]:
+    """Read one YAML document as the JSON that it stands for."""
+    try:
+        import yaml
+    except ImportError as error:
+        raise ConfigurationError(
+            "YAML files need the package PyYAML; install evaltap[datasets]"
+        ) from error
+    try:
+        # Dates become texts, and other keys than texts, such as `on:`, their JSON form.
+        value = yaml.safe_load(read_bytes(path))
+        text = orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+        reason = " ".join(str(error).split())
+        raise FormatError(f"not YAML that JSON can express: {reason}", path=str(path)) from None
+    yield from _document_rows(orjson.loads(text), path)
+
+
+def _document_rows(data: Json, path: Path) -> Iterator[Row]:
     if isinstance(data, dict) and is_trajectory(data):
         yield "", data
         return
@@ -181,6 +203,8 @@ _READERS: Final[Mapping[str, Callable[[Path], Iterator[Row]]]] = {
     ".ndjson": _json_lines,
     ".json": _json,
     ".traj": _json,
+    ".yaml": _yaml,
+    ".yml": _yaml,
     ".csv": _csv,
     ".parquet": _parquet,
     ".arrow": _arrow,
