@@ -137,7 +137,7 @@ def test_a_real_prometheus_answers_every_query(prometheus: str) -> None:
         found = asked(prometheus, query)
         assert found is not None, query
         # What counts increases, and absence, may well hold nothing here.
-        if not re.search(r"increase|rate\(|absent|> 3600", query):
+        if not re.search(r"increase|rate\(|absent|offset|> 3600", query):
             assert found, query
     for alert in ("EvaltapWatchFiring", "EvaltapDeadLetters", "EvaltapTurnsDropped"):
         assert asked(prometheus, f'ALERTS{{alertname="{alert}"}}'), f"{alert}: it has just appeared"

@@ -31,8 +31,10 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2_grpc import (
 from opentelemetry.sdk._logs import ReadableLogRecord
 from opentelemetry.sdk.resources import Resource
 
+from evaltap.evaluator.pipeline.live.figures import Figures
 from evaltap.evaluator.pipeline.live.otlp import EndpointUnavailableError, OtlpWriter
 from evaltap.evaluator.pipeline.live.outbox import Item, Outbox
+from evaltap.evaluator.pipeline.live.status import LiveStatus
 from evaltap.evaluator.store.database import Store
 from evaltap.recorder.telemetry.otlp_json import decode_request
 from evaltap.recorder.telemetry.spans import EVALUATION_EVENT, OWN_SCOPE, is_evaluation
@@ -201,6 +203,25 @@ def test_what_is_sent_is_otlp(
         for one in body["resourceMetrics"][0]["scopeMetrics"][0]["metrics"]
     ]  # fmt: skip
     assert "evaltap.turns_scored" in metrics
+
+
+def test_counters_began_with_the_process_also_after_its_settings_were_read_again(
+    evaltap: Evaltap, server: Received, tmp_path: Path
+) -> None:
+    consume(evaltap, server.url)
+    server.requests.clear()
+    status = LiveStatus()
+    with Store(tmp_path / "t.duckdb") as store:
+        for _ in range(2):  # SIGHUP makes a new writer
+            Figures(store, status, OtlpWriter(server.url)).close()
+
+    began = {
+        point["startTimeUnixNano"]
+        for _, _, body in server.requests
+        for one in body["resourceMetrics"][0]["scopeMetrics"][0]["metrics"]
+        for point in one.get("sum", {"dataPoints": []})["dataPoints"]
+    }
+    assert began == {str(status.since_start.began_ns)}
 
 
 @pytest.mark.slow

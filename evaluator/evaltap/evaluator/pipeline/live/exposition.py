@@ -1,6 +1,7 @@
 """Figures in the text format of Prometheus, with a bounded number of label values."""
 
 import re
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -54,6 +55,8 @@ class SinceStart:
     """
 
     def __init__(self) -> None:
+        self.began_ns = time.time_ns()
+        """When the counters began, in nanoseconds since 1970: OpenTelemetry wants to be told."""
         self._first: dict[str, dict[tuple[str, ...], float]] = {}
         self._shown: dict[str, dict[tuple[str, ...], float]] = {}
 

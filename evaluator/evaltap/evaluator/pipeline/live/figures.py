@@ -36,8 +36,11 @@ NO_EVIDENCE: Final[Mapping[str, float]] = {}
 class MetricsWriter(Protocol):
     """Sends metrics to another system, besides their page for Prometheus."""
 
-    def write_metrics(self, families: Iterable[Family]) -> None:
-        """Send the current metrics.  Raises TopicsUnavailableError if they are not accepted."""
+    def write_metrics(self, families: Iterable[Family], began_ns: int) -> None:
+        """Send the current metrics, with counters that began at `began_ns`.
+
+        Raises TopicsUnavailableError if they are not accepted.
+        """
         ...
 
     def close(self) -> None:
@@ -112,7 +115,7 @@ class Figures(ConsumerTask):
             return
         self._sent_at = self._clock()
         with suppress(TopicsUnavailableError):
-            self._otlp.write_metrics(bounded(found))
+            self._otlp.write_metrics(bounded(found), self._status.since_start.began_ns)
 
     def close(self) -> None:
         """Compute and send the metrics a last time."""

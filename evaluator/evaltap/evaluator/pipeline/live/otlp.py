@@ -88,7 +88,6 @@ class OtlpWriter:
         protocol = environ.get(PROTOCOL, "").strip()
         self._logs, self._metrics = _exporters(endpoint, protocol, self._problem)
         self._clock = clock
-        self._began_ns = time.time_ns()
         self._not_before = 0.0
         self._pause = 1.0
 
@@ -101,11 +100,12 @@ class OtlpWriter:
             self._send(lambda: self._logs.export(records) is LogRecordExportResult.SUCCESS)
         return []
 
-    def write_metrics(self, families: Iterable[Family]) -> None:
-        """Send the current metrics.  Raises EndpointUnavailableError."""
-        metrics = [
-            found for family in families if (found := _metric(family, self._began_ns)) is not None
-        ]
+    def write_metrics(self, families: Iterable[Family], began_ns: int) -> None:
+        """Send the current metrics, with counters that began at `began_ns`.
+
+        Raises EndpointUnavailableError.
+        """
+        metrics = [found for family in families if (found := _metric(family, began_ns)) is not None]
         data = MetricsData(
             [ResourceMetrics(_resource(), [ScopeMetrics(_scope(), metrics, "")], "")]
         )
