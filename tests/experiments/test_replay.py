@@ -71,6 +71,11 @@ def worse_at_last(messages, turn):
     return (old if first else worse)(messages, turn)
 
 
+def goes_on(messages, turn):
+    said = [one["content"] for one in messages]
+    return "On Monday, then." if said == ["To Rome.", "When?", "On Monday."] else "What?"
+
+
 def crashes(messages, turn):
     raise LookupError("broken")
 
@@ -310,6 +315,37 @@ def test_sessions_that_cannot_be_replayed_are_counted_by_reason(evaltap: Evaltap
     (note,) = found["notes"]
     assert note.startswith("not replayed: 5 sessions: turn 1 has an image")
     assert found["metrics"]["ends_with_stop"]["new"]["rate"] == 1.0, "though it has no tool calls"
+
+
+@pytest.mark.slow
+def test_what_was_said_before_a_session_is_said_again_or_the_session_left_out(
+    evaltap: Evaltap,
+) -> None:
+    """A service without sessions gets the conversation with each request."""
+    said = [("system", "Sell."), ("user", "To Rome."), ("assistant", "When?")]
+    turn = {
+        "contextMessages": [{"role": role, "content": text} for role, text in said],
+        "userContent": {"role": "user", "content": "On Monday."},
+        "finalResponse": {"role": "assistant", "content": "On Monday, then."},
+        "telemetry": {"status": "ok"},
+    }
+    case = {"evalMode": "trace", "sessionInput": {"appName": "shop"}, "actualConversation": [turn]}
+    lines = [json.dumps({"evalId": f"s{number}", **case}) for number in range(3)]
+    Path("cases.jsonl").write_text("\n".join(lines))
+    evaltap("record", "cases", "cases.jsonl", "--log", "shop.log.db")
+    land(evaltap)
+
+    _, found, said_besides = replay(evaltap, "goes_on")
+
+    assert found is not None, said_besides
+    assert found["metrics"]["ends_with_stop"]["new"]["rate"] == 1.0
+    Path("request.json").write_text('{"text": "{{message}}"}')
+    code, _, refused = evaltap(
+        "replay", "shop.duckdb", "--agent", "http://127.0.0.1:9", "--agent-result", "$.text",
+        "--agent-request", "request.json", "--metrics", "metrics.json",
+    )  # fmt: skip
+    assert code == 2
+    assert "what was said before cannot be given to the agent" in refused
 
 
 @pytest.mark.slow

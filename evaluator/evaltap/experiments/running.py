@@ -408,6 +408,11 @@ def agent_problems(request: Request) -> list[str]:
     return _tried(request)[1]
 
 
+def agent_abilities(request: Request) -> Abilities | None:
+    """Return what the agent can be given; None if it cannot be imported or adapted."""
+    return _tried(request)[0]
+
+
 def _tried(request: Request) -> tuple[Abilities | None, list[str]]:
     """Start the agent's process and end it again; return what it can be given, or why it cannot start."""
     with tempfile.TemporaryDirectory(prefix="evaltap-") as folder:

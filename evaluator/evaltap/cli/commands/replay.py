@@ -14,7 +14,7 @@ from evaltap.evaluator.analysis.summaries.summaries import catch_up
 from evaltap.evaluator.store.database import Store
 from evaltap.experiments.replay.html import replay_html
 from evaltap.experiments.replay.recorded import outcome_terms
-from evaltap.experiments.replay.replaying import Drawn, digests_of, draw, replay
+from evaltap.experiments.replay.replaying import Drawn, digests_of, draw, possible, replay
 from evaltap.experiments.replay.report import print_replay, replay_markdown
 from evaltap.experiments.running import Request
 from evaltap.experiments.tool_calls import Mode
@@ -33,6 +33,8 @@ def run(options: ReplayOptions) -> int:
         catch_up(store)
         drawn = draw(store, choice, digests_of(scorer), options.sample)
         request = _request(options, drawn)
+        drawn = possible(drawn, request)
+        request = replace(request, cases=drawn.cases)
         if not drawn.cases.cases:
             why = next(iter(drawn.lost.values()))
             raise InputError(f"{options.store}: none of the sessions can be replayed: {why}")

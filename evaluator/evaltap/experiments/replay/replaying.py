@@ -33,7 +33,7 @@ from evaltap.experiments.replay.recorded import (
     recorded_sessions,
 )
 from evaltap.experiments.replay.result import ForkedTool, ReplayResult
-from evaltap.experiments.running import Finished, Request, Start, run_experiment
+from evaltap.experiments.running import Finished, Request, Start, agent_abilities, run_experiment
 from evaltap.experiments.units import NAMED, UnitRow, named, read_units
 from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import InputError
@@ -89,15 +89,33 @@ def _case(session: RecordedSession, recorded: Session) -> RunCase:
     """Return a session as a case: what the user said, and what the tools returned."""
     if recorded.has_holes:
         raise InputError("earlier turns of the session were not recorded")
+    case = read_case(recorded_case(recorded, "session"))
     return replace(
-        read_case(recorded_case(recorded, "session")),
+        case,
         eval_id=session.name,
         app_name=session.key[0],
-        context=(),
+        # Instructions are the agent's own, and may have changed with it.
+        context=tuple(one for one in case.context if one["role"] in ("user", "assistant")),
         expected=(),
         has_reference=False,
         recording=recording_of({"actualConversation": [one.actual for one in recorded.turns]}),
         is_recorded=True,
+    )
+
+
+def possible(drawn: Drawn, request: Request) -> Drawn:
+    """Return the draw without the sessions that go on from messages which the agent cannot be given.
+
+    If there are such sessions, the agent's process is started to ask what it takes.
+    """
+    going_on = [one.eval_id for one in drawn.cases.cases if one.context]
+    abilities = agent_abilities(request) if going_on else None
+    if abilities is None or abilities.context:
+        return drawn
+    why = "what was said before cannot be given to the agent, which takes only the user's message"
+    rest = tuple(one for one in drawn.cases.cases if not one.context)
+    return replace(
+        drawn, cases=CaseSet(SET, rest), lost={**drawn.lost, **dict.fromkeys(going_on, why)}
     )
 
 
