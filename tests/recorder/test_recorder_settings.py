@@ -69,7 +69,7 @@ class TestConfiguration:
             {"log": "kafka://broker:9092/one,two"},
             {"log": "no/such/directory/log.db"},
             {"log": "."},
-            {"log": RecorderConfig()},  # a plugin's first argument is no recorder either
+            {"log": object()},  # such as a recorder, of which a plugin takes none as its log
             {},
         ],
     )
