@@ -343,6 +343,19 @@ def test_failures_are_tried_again_later_and_later_in_order(
     assert "secret-path" not in caplog.text
 
 
+def test_a_clock_that_is_set_back_delays_no_notice(server: Received, tmp_path: Path) -> None:
+    server.answers = [500]
+    now = Time()
+    with Store(tmp_path / "x.duckdb") as store:
+        outbox = told_of_an_event(store, receiver(server.url, repeatHours=1), now)
+        for hours in (0, -2, -2):
+            now.passed += timedelta(hours=hours)
+            deliver(outbox)
+
+        found = [(one["status"], one["evaltap"]["repeated"]) for one in server.bodies]
+        assert found == [("firing", False), ("firing", False), ("firing", True)]
+
+
 def test_what_cannot_be_told_for_a_day_is_given_up_and_kept(
     server: Received, tmp_path: Path
 ) -> None:

@@ -248,6 +248,20 @@ def test_turns_that_come_late_and_move_an_alarm_make_no_second_one() -> None:
         assert [one.event.status for one in read_alerts(store)] == ["firing", "resolved", "firing"]
 
 
+def test_an_end_is_told_once_though_the_clock_was_set_back_since_the_alarm_began(
+    tmp_path: Path,
+) -> None:
+    with Store(tmp_path / "c.duckdb") as store:
+        note_alerts(store, [event("firing", 1)])
+        store.execute("UPDATE alerts SET noted_at = noted_at + INTERVAL 2 HOUR")
+
+    with Store(tmp_path / "c.duckdb") as store:
+        ended = note_alerts(store, [event("firing", 1), event("resolved", 2)])
+        again = note_alerts(store, [event("firing", 1), event("resolved", 2)])
+
+    assert ([one.event.status for one in ended], again) == (["resolved"], [])
+
+
 def test_what_was_over_before_anyone_looked_is_stored_and_not_told() -> None:
     with Store(":memory:") as store:
         found = note_alerts(store, [event("firing", 1), event("resolved", 2), event("firing", 3)])

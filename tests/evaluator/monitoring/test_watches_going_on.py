@@ -17,8 +17,8 @@ from evaltap.evaluator.monitoring.turns import NOTHING, ChangeFinder, read_turns
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.formats.monitor import MonitorFile, Watch
 from evaltap.schemas.wire.feedback import Feedback
-from evaltap.schemas.wire.record import WireRecord, encode_feedback
-from support.builders.cases import write_log
+from evaltap.schemas.wire.record import WireRecord, encode_case, encode_feedback
+from support.builders.cases import make_case, make_turn, write_log
 from support.builders.commands import Evaltap
 from support.worlds.watched_traffic import FIRST, traffic, write_metrics
 
@@ -194,3 +194,22 @@ def test_nothing_new_is_nothing_to_read(evaltap: Evaltap) -> None:
 
     assert again.since == NOTHING
     assert not again.versions
+
+
+@pytest.mark.slow
+def test_turns_of_a_fast_clock_end_no_alarm_before_their_time(evaltap: Evaltap) -> None:
+    records = traffic(lambda tool, day: 0.8 if day >= 16 else 0.04, days=20)
+    for number in range(2 * DAILY):
+        at = FIRST + timedelta(days=900, minutes=number)
+        turn = make_turn(answer="done", creationTimestamp=at.timestamp())
+        case = make_case(f"fast-{number}", [turn], conversation=[make_turn()])
+        records.append(encode_case(case, producer_id="q", seq=number + 1, time=FIRST))
+    land(evaltap, records)
+    rules = MonitorFile(watch=[Watch(name="helpful", metric="helpful")])
+
+    with stored() as store:
+        now = Watches(rules).evaluate(store, FIRST + timedelta(days=21))
+        later = Watches(rules).evaluate(store, FIRST + timedelta(days=910))
+
+    assert [one.status for one in now] == ["firing"]
+    assert [one.status for one in later][:2] == ["firing", "resolved"]

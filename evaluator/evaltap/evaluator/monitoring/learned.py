@@ -249,7 +249,7 @@ class LearnedWatch:
         hours = _hour(until), _hour(changes.newest), _hour(self._scored)
         point = self._point(changes)
         learns_more = self._learning is not None and self._learning != hours
-        if point is not None and not learns_more and (turns := self._read(store, point.day)):
+        if point is not None and not learns_more and (turns := self._read(store, point.day, until)):
             streams = [one.copy() for one in point.streams]
             sessions = [sessions_of(many) for many in turns]
             self._found = self._process_days(store, streams, sessions, until)
@@ -270,7 +270,7 @@ class LearnedWatch:
     def _from_the_first_turn(self, store: StoreReader, until: datetime | None) -> Sequence[Event]:
         self._points, self._kept = [], {}
         self._counting = counting_of(store, self._watch, self._quantile)
-        turns = [] if self._counting is None else read_turns(store, self._watch, self._counting)
+        turns = [] if self._counting is None else self._turns(store, until=until)
         if not turns:
             return [Event(self._watch.name, {}, "no_data", None, quantile=self._quantile)]
         # Not days of the calendar, which a turn with a wrong clock, years before the others, would use up.
@@ -281,8 +281,7 @@ class LearnedWatch:
         learned = len(_baseline(sessions, begins))
         ends = sessions[learned].began.date() if learned < len(sessions) else date.max
         for by in self._watch.by:
-            assert self._counting is not None
-            sliced = by_value(read_turns(store, self._watch, self._counting, by), ends)
+            sliced = by_value(self._turns(store, by, until=until), ends)
             self._kept = {**self._kept, by: frozenset(sliced)}
             found |= {(by, value): sessions_of(many) for value, many in sorted(sliced.items())}
         # All streams share the probability of a false alarm.
@@ -300,15 +299,13 @@ class LearnedWatch:
             streams.append(stream)
         return self._process_days(store, streams, [*found.values()], until)
 
-    def _read(self, store: StoreReader, day: date) -> list[Sequence[WatchedTurn]]:
+    def _read(
+        self, store: StoreReader, day: date, until: datetime | None
+    ) -> list[Sequence[WatchedTurn]]:
         """Return the turns since a day, for each stream; nothing if there is a new stream."""
-        assert self._counting is not None
-        since = datetime.combine(day, time(), UTC)
-        found: list[Sequence[WatchedTurn]] = [
-            read_turns(store, self._watch, self._counting, since=since)
-        ]
+        found: list[Sequence[WatchedTurn]] = [self._turns(store, day=day, until=until)]
         for by in self._watch.by:
-            turns = read_turns(store, self._watch, self._counting, by, since=since)
+            turns = self._turns(store, by, day=day, until=until)
             sliced: dict[str, list[WatchedTurn]] = {one: [] for one in sorted(self._kept[by])}
             for turn in turns:
                 if turn.value is not None:
@@ -318,6 +315,20 @@ class LearnedWatch:
                 return []
             found += sliced.values()
         return found
+
+    def _turns(
+        self,
+        store: StoreReader,
+        by: str = "",
+        *,
+        day: date | None = None,
+        until: datetime | None,
+    ) -> list[WatchedTurn]:
+        """Return the turns since a day; those after `until`, from a fast clock, have yet to come."""
+        assert self._counting is not None
+        since = None if day is None else datetime.combine(day, time(), UTC)
+        ends = None if until is None else until.replace(tzinfo=UTC)
+        return read_turns(store, self._watch, self._counting, by, since=since, until=ends)
 
     def _process_days(
         self,

@@ -342,8 +342,8 @@ def mean_of_turns(
 
 
 def has_ended(session: WatchedSession, until: datetime | None, quiet: timedelta) -> bool:
-    """Return whether a session has ended; a session in the future, from a fast clock, counts as ended."""
-    return until is None or not until - quiet < session.ended <= until
+    """Return whether a session has had no turn for some time."""
+    return until is None or session.ended <= until - quiet
 
 
 def by_value(turns: Sequence[WatchedTurn], until: date) -> Mapping[str, Sequence[WatchedTurn]]:

@@ -442,7 +442,11 @@ class Store(StoreWriter):
 
 _LAST_WRITTEN = """
 SELECT max(written_at) FROM (
-  SELECT max(landed_at) AS written_at FROM offsets UNION ALL SELECT max(scored_at) FROM scores
+  SELECT max(landed_at) AS written_at FROM offsets
+  UNION ALL SELECT max(scored_at) FROM scores
+  UNION ALL SELECT max(decided_at) FROM sampling_decisions
+  UNION ALL SELECT max(noted_at) FROM alerts
+  UNION ALL SELECT max(noted_at) FROM watch_starts
 )
 """
 

@@ -215,7 +215,9 @@ class _Channel:
         """Queue alarms that have been firing for the repeat interval since the last notification."""
         waiting = {one.alert.alert_id for one in self._waiting}
         for alert_id, (alert, notified_at) in self._on.items():
-            late = (self._now() - notified_at).total_seconds() >= self._receiver.repeat_seconds
+            # A time ahead of the clock is from before the clock was set back.
+            since = abs((self._now() - notified_at).total_seconds())
+            late = since >= self._receiver.repeat_seconds
             if late and alert_id not in waiting:
                 self._waiting.append(_Waiting(alert, self._now(), self._now(), repeated=True))
 
@@ -225,7 +227,9 @@ class _Channel:
         for one in list(self._waiting):
             blocked = one.alert.alert_id in before
             before.add(one.alert.alert_id)
-            if blocked or self._silenced(one.alert.event.watch) or one.not_before > self._now():
+            # A longer pause means that the clock was set back.
+            pauses = timedelta(0) < one.not_before - self._now() <= LONGEST_PAUSE
+            if blocked or self._silenced(one.alert.event.watch) or pauses:
                 continue
             began = self._began.get(one.alert.alert_id, one.alert.noted_at)
             notice = self._notice_of(one.alert, began, one.repeated)
