@@ -277,6 +277,7 @@ def test_labels_correct_the_judge(
     q, g1, g0 = judge["rate"], share(passed, 4, True), share(failed, 5, False)
     assert people["rate"] == pytest.approx(q * g1 + (1 - q) * g0)
     assert people["labels"] == 60
+    assert (people["effective_turns"], people["design_effect"]) == (None, None), "the judge's"
     assert people["low"] < people["rate"] < people["high"]
     assert people["high"] - people["low"] > judge["high"] - judge["low"]
     assert not [flag for flag in people["flags"] if flag.startswith("no_labels")]

@@ -82,7 +82,10 @@ class SliceRate:
             "not_counted": self.not_counted,
             "mean_score": self.mean_score,
         }
-        return data if self.labels is None else {**data, "labels": self.labels}
+        if self.labels is None:
+            return data
+        # These are of the judge's verdicts, not of the corrected rate.
+        return {**data, "effective_turns": None, "design_effect": None, "labels": self.labels}
 
 
 class Rates(NamedTuple):
