@@ -46,6 +46,8 @@ def listening(host: str, port: int) -> socket.socket:
 
 def listening_at(path: Path) -> socket.socket:
     """Return a Unix socket that only this user can reach; raise InputError if it cannot be created."""
+    if not hasattr(socket, "AF_UNIX"):  # Windows
+        raise InputError("this system has no Unix sockets; use --port in place of --socket")
     if path.is_socket():
         with socket.socket(socket.AF_UNIX) as probe:
             if probe.connect_ex(str(path)) == 0:

@@ -2,8 +2,6 @@
 
 import json
 import sys
-import termios
-import tty
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +22,12 @@ from evaltap.evaluator.reports.safe_text import visible
 from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import EvaltapError, InputError
 from evaltap.schemas.text import counted
+
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import termios
+    import tty
 
 KEYS = (
     "a approve   x reject   e edit the answer   t edit the tools\n"
@@ -60,7 +64,7 @@ def _decide(path: Path, shown: Item, reviewer: str) -> str:
     while True:
         key = _key("> ")
         try:
-            if key in ("q", ""):
+            if key in ("q", "", _INTERRUPT):
                 return "quit"
             if key == "u":
                 with open_store(path, create=False) as store:
@@ -99,6 +103,8 @@ def _write(
     return "decided"
 
 
+_INTERRUPT = "\x03"
+"""What Ctrl-C is among the keys of a Windows console."""
 _PLAIN = {"a": "approve", "x": "reject", "s": "skip"}
 
 
@@ -136,8 +142,7 @@ def _key(prompt: str) -> str:
     """Return the next key: immediately on a terminal, otherwise the next non-blank character."""
     sys.stdout.write(prompt)
     sys.stdout.flush()
-    with _keys_at_once():
-        read: Callable[[int], str] = sys.stdin.read
+    with _keys_at_once() as read:
         while (key := read(1)).isspace():
             pass
     print(key)
@@ -150,14 +155,17 @@ def _line(prompt: str) -> str:
 
 
 @contextmanager
-def _keys_at_once() -> Iterator[None]:
-    """Make the terminal deliver each key as soon as it is pressed."""
+def _keys_at_once() -> Iterator[Callable[[int], str]]:
+    """Yield the function that reads a character; a terminal delivers each key as soon as it is pressed."""
     if not sys.stdin.isatty():
-        yield
+        yield sys.stdin.read
+        return
+    if sys.platform == "win32":
+        yield lambda _: msvcrt.getwch()
         return
     before = termios.tcgetattr(sys.stdin)
     try:
         tty.setcbreak(sys.stdin, termios.TCSANOW)
-        yield
+        yield sys.stdin.read
     finally:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)

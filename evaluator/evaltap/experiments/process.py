@@ -58,6 +58,11 @@ class AgentProcess(AgentEnd):
     """
 
     def __init__(self, settings: WorkerSettings, output: Path) -> None:
+        if not hasattr(os, "killpg"):  # Windows
+            raise InputError(
+                "the agent's process needs pipes and process groups of a POSIX system; on Windows, run this"
+                " in WSL"
+            )
         self.running = {}
         self.begun = set()
         self._output = output

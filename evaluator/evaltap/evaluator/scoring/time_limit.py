@@ -155,4 +155,5 @@ def _forget() -> None:
     WATCH.__init__()  # type: ignore[misc]  # the one object that scorers know
 
 
-os.register_at_fork(after_in_child=_forget)
+if hasattr(os, "register_at_fork"):  # Windows has no forks
+    os.register_at_fork(after_in_child=_forget)

@@ -65,9 +65,7 @@ def wait_for_socket(sock: socket.socket, seconds: float, *, writable: bool = Fal
     """Wait until a socket is readable or writable; return False after the timeout."""
     loop, seconds = _loop(), max(seconds, 0.0)
     if loop is None:
-        poll = select.poll()
-        poll.register(sock, select.POLLOUT if writable else select.POLLIN)
-        return bool(poll.poll(seconds * 1000))
+        return poll_socket(sock, seconds, writable=writable)
     descriptor, ready = sock.fileno(), loop.create_future()
     add, remove = (
         (loop.add_writer, loop.remove_writer) if writable else (loop.add_reader, loop.remove_reader)
@@ -77,6 +75,16 @@ def wait_for_socket(sock: socket.socket, seconds: float, *, writable: bool = Fal
         return _within(ready, seconds)
     finally:
         remove(descriptor)
+
+
+def poll_socket(sock: socket.socket, seconds: float, *, writable: bool = False) -> bool:
+    """Wait on this thread until a socket is readable or writable; return False after the timeout."""
+    if not hasattr(select, "poll"):  # Windows, whose `select` takes sockets of any number
+        reading, writing = ([], [sock]) if writable else ([sock], [])
+        return any(select.select(reading, writing, [], seconds))
+    poll = select.poll()
+    poll.register(sock, select.POLLOUT if writable else select.POLLIN)
+    return bool(poll.poll(seconds * 1000))
 
 
 class Condition(threading.Condition):
@@ -138,7 +146,7 @@ class Together(Generic[Result]):
         import asyncio  # nothing else needs it in most runs
 
         self._most = most
-        self._loop = asyncio.new_event_loop()
+        self._loop = asyncio.SelectorEventLoop()  # the usual one of Windows has no `add_reader`
         self._threads = ThreadPoolExecutor(most * THREADS_EACH, thread_name_prefix=name)
         self._loop.set_default_executor(self._threads)
         self._waiting: deque[tuple[Future[Result], Callable[[], Result]]] = deque()

@@ -118,9 +118,9 @@ class Folder:
 
     def settle(self, name: str) -> int:
         """Put a file that DuckDB has written on disk, for its owner only; return its size in bytes."""
-        with self._writing(name), (self._path / name).open("rb") as file:
-            os.fchmod(file.fileno(), 0o600)
-            os.fsync(file.fileno())
+        with self._writing(name), (self._path / name).open("r+b") as file:
+            (self._path / name).chmod(0o600)
+            os.fsync(file.fileno())  # which Windows does for files that are open for writing
             return os.fstat(file.fileno()).st_size
 
     def delete(self, name: str) -> None:

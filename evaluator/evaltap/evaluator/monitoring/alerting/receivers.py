@@ -121,6 +121,10 @@ def make_receiver(
     """Return the receiver for some settings; raise InputError that names `place` but no secret."""
     seconds, content = settings.repeat_hours * 3600, settings.content
     if settings.type == "command":
+        if not hasattr(os, "killpg"):  # Windows
+            raise InputError(
+                f"{place}: commands need a POSIX system (process groups, resource limits)"
+            )
         return CommandReceiver(name, settings.argv, seconds, content=content)
     filled = partial(_filled, environ, place)
     url = filled(settings.url) if settings.url else PAGERDUTY

@@ -8,7 +8,6 @@ open connections (docs/benchmarks/judge_load.py).
 import http.client
 import io
 import re
-import select
 import socket
 import ssl
 import time
@@ -20,7 +19,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from evaltap.evaluator.scoring.contract.judge import UnreachableError
-from evaltap.evaluator.scoring.waiting import in_thread, wait_for_socket
+from evaltap.evaluator.scoring.waiting import in_thread, poll_socket, wait_for_socket
 from evaltap.schemas.errors import ConfigurationError
 
 IDLE_SECONDS: Final = 15.0
@@ -196,7 +195,9 @@ class HttpClient:
                 return None
             # If there is data before a request is sent, the server has closed the connection.
             idle = time.monotonic() - used
-            if idle < BUSY_SECONDS or (idle < IDLE_SECONDS and not _readable(connection.sock)):
+            if idle < BUSY_SECONDS or (
+                idle < IDLE_SECONDS and not poll_socket(connection.sock, 0.0)
+            ):
                 return connection
             connection.close()
         return None
@@ -351,13 +352,6 @@ def _send(sock: socket.socket, data: bytes, until: float) -> None:
 def _check_time(until: float) -> None:
     if time.monotonic() >= until:
         raise TimeoutError
-
-
-def _readable(sock: socket.socket) -> bool:
-    """Return whether data can be read, without waiting."""
-    poll = select.poll()
-    poll.register(sock, select.POLLIN)
-    return bool(poll.poll(0))
 
 
 def _describe(error: Exception) -> str:

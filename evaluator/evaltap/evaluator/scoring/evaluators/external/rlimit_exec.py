@@ -12,11 +12,10 @@ import sys
 def main() -> None:
     """Limit memory, processor time and core files, then run the program in this process."""
     memory, seconds = int(sys.argv[1]), int(sys.argv[2])
-    # RLIMIT_DATA counts the memory that a process uses on Linux.  RLIMIT_AS would also count the
-    # gigabytes of address space that Node, Go and Java only reserve.
-    kind = resource.RLIMIT_DATA if sys.platform == "linux" else resource.RLIMIT_AS
-    if memory:
-        resource.setrlimit(kind, (memory, memory))
+    # RLIMIT_DATA counts the memory that a process uses on Linux only.  RLIMIT_AS would also count the
+    # gigabytes of address space that Node, Go and Java only reserve, and macOS refuses it.
+    if memory and sys.platform == "linux":
+        resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
