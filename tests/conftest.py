@@ -100,9 +100,9 @@ GIVEN_CLUSTER = os.environ.get("EVALTAP_TEST_KAFKA")
 _APACHE = pytest.param("apache", marks=[pytest.mark.slow, pytest.mark.timeout(300)])
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def apache_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """One Apache Kafka for all tests: it takes seconds to start."""
+    """One Apache Kafka for the tests of a file: starting takes seconds, and so does a minute of idling."""
     apache.skip_where_missing()
     broker = Broker(tmp_path_factory.mktemp("apache") / "kafka", apache.ApacheKafka())
     yield broker

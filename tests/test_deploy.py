@@ -503,7 +503,7 @@ def test_topics_are_made_on_a_kafka_with_the_settings_of_compose(
 ) -> None:
     # What the script of Kafka's archive calls, without the archive.
     script = tmp_path / "kafka-topics.sh"
-    tool = f"java -cp '{apache.jars()}/*' org.apache.kafka.tools.TopicCommand"
+    tool = shlex.join(apache.tool("org.apache.kafka.tools.TopicCommand"))
     script.write_text(f'#!/bin/sh\nexec {tool} "$@"\n')
     script.chmod(0o755)
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}",
@@ -530,8 +530,7 @@ def _is_healthy(broker: Broker) -> bool:
     check = compose["services"]["kafka"]["healthcheck"]["test"]
     script, *arguments = shlex.split(check[1].replace("localhost:9092", broker.address))
     assert script == "/opt/kafka/bin/kafka-broker-api-versions.sh"
-    tool = "org.apache.kafka.tools.BrokerApiVersionsCommand"
-    command = ["java", "-cp", f"{apache.jars()}/*", tool, *arguments]
+    command = [*apache.tool("org.apache.kafka.tools.BrokerApiVersionsCommand"), *arguments]
     return subprocess.run(command, capture_output=True, timeout=60).returncode == 0
 
 

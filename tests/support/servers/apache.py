@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import uuid
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,7 @@ class ApacheKafka:
 
     `protocol` is what its listener speaks: PLAINTEXT, SASL_PLAINTEXT, SSL or SASL_SSL.  It is the only
     node, or the one numbered `node` of several that find each other at the ports of `controllers`.
+    Its classes become the file `keep_classes` when it stops.
     """
 
     def __init__(
@@ -38,16 +40,19 @@ class ApacheKafka:
         node: int = 1,
         controllers: Mapping[int, int] | None = None,
         cluster_id: str | None = None,
+        keep_classes: Path | None = None,
     ) -> None:
         self._protocol = protocol
         self._settings = dict(settings or {})
         self._node = node
         self._controllers = controllers
         self._cluster_id = cluster_id
+        self._keep_classes = keep_classes
 
     def command(self, folder: Path, port: int) -> list[str]:
         """Format the storage at the first start, and return the command."""
-        return command(folder, self._properties(port, folder / "data"), self._cluster_id)
+        settings = self._properties(port, folder / "data")
+        return command(folder, settings, self._cluster_id, self._keep_classes)
 
     def _properties(self, port: int, data: Path) -> dict[str, str]:
         controllers = self._controllers or {self._node: free_port()}
@@ -102,25 +107,52 @@ def three_nodes(folder: Path) -> list[Broker]:
     ]
 
 
-def command(folder: Path, settings: Mapping[str, str], cluster_id: str | None = None) -> list[str]:
+def command(
+    folder: Path,
+    settings: Mapping[str, str],
+    cluster_id: str | None = None,
+    keep_classes: Path | None = None,
+) -> list[str]:
     """Return what runs a node with these settings; its storage is formatted at the first start.
 
     At later starts the settings of the first one hold.
     """
-    # Compiling well takes as long as all that a short test does.
-    flags = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-    java = ["java", *flags, "-cp", f"{jars()}/*"]
+    run = ["-XX:ArchiveClassesAtExit=" + str(keep_classes)] if keep_classes else [_classes()]
     properties = folder / "server.properties"
     if not properties.exists():
         properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        read = [] if keep_classes else run
         done = subprocess.run(
-            [*java, "kafka.tools.StorageTool", "format", "--ignore-formatted",
+            [*_java(), *read, "kafka.tools.StorageTool", "format", "--ignore-formatted",
              "-t", cluster_id or uuid.uuid4().hex[:22], "-c", str(properties)],
             capture_output=True, text=True, timeout=FORMAT_SECONDS,
         )  # fmt: skip
         if done.returncode:
             raise RuntimeError(f"Kafka refuses its settings: {done.stdout}{done.stderr}")
-    return [*java, "kafka.Kafka", str(properties)]
+    return [*_java(), *run, "kafka.Kafka", str(properties)]
+
+
+def tool(name: str) -> list[str]:
+    """Return the command of a tool of Kafka."""
+    return [*_java(), _classes(), name]
+
+
+def _java() -> list[str]:
+    # Compiling well takes as long as all that a short test does.
+    flags = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    return ["java", *flags, "-cp", f"{jars()}/*"]
+
+
+def _classes() -> str:
+    """Return the flag that lets Java read all classes at once: from jars, they take half of the start."""
+    digest = hashlib.sha256(_java_says().encode()).hexdigest()[:8]
+    return f"-XX:SharedArchiveFile={kept(f'{_NAME}-{digest}', _keep_classes) / 'kafka.jsa'}"
+
+
+def _keep_classes(folder: Path) -> None:
+    node = Broker(folder / "node", ApacheKafka(keep_classes=folder / "kafka.jsa"))
+    node.start()
+    node.stop()
 
 
 def missing() -> str | None:
@@ -140,9 +172,14 @@ def skip_where_missing() -> None:
 
 def java_version() -> int | None:
     """Return the major version of the Java on the PATH."""
-    said = subprocess.run(["java", "-version"], capture_output=True, text=True, timeout=30).stderr
-    found = re.search(r'version "(\d+)', said)
+    found = re.search(r'version "(\d+)', _java_says())
     return int(found.group(1)) if found else None
+
+
+@cache
+def _java_says() -> str:
+    said = subprocess.run(["java", "-version"], capture_output=True, text=True, timeout=30)
+    return said.stderr
 
 
 def jars() -> Path:
