@@ -5,6 +5,7 @@ import math
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -57,11 +58,14 @@ def store_of(
     pause: int | None = None,
     tools: Callable[[int], Sequence[str]] = lambda day: ("search", "search", "order", "refund"),
     latency: Callable[[int, int], float] = lambda day, number: 100.0 + number,
+    first: datetime = FIRST,
     unset_clock: bool = False,
 ) -> str:
     """Record sessions of two apps; `fails` gives the chance by tool and day, `tools` the choice."""
     write_metrics()
-    records = traffic(fails, days=days, daily=daily, pause=pause, tools=tools, latency=latency)
+    records = traffic(
+        fails, days=days, daily=daily, pause=pause, tools=tools, latency=latency, first=first
+    )
     if unset_clock:
         turn = make_turn(creationTimestamp=1.0, telemetry={"latencyMs": 9e9})
         case = make_case("unset", [turn], conversation=[make_turn()])
@@ -92,15 +96,15 @@ def test_a_tool_that_breaks_is_found_named_first_and_stays_until_it_is_mended(
     def broken(tool: str, day: int) -> float:
         return 0.8 if tool == "refund" and 16 <= day < 26 else 0.04
 
-    db = store_of(evaltap, broken, days=36)
+    db = store_of(evaltap, broken, days=36, first=FIRST - timedelta(days=28))
 
     code, events = replayed(evaltap, db, HELPFUL)
 
     assert code == 0
     assert [one["status"] for one in events] == ["firing", "resolved"]
     firing, resolved = events
-    assert "2026-11-17" <= firing["at"] <= "2026-11-21"
-    assert firing["since"][:10] in ("2026-11-16", "2026-11-17", "2026-11-18")
+    assert "2026-10-20" <= firing["at"] <= "2026-10-24"
+    assert firing["since"][:10] in ("2026-10-19", "2026-10-20", "2026-10-21")
     assert firing["rate_before"] == pytest.approx(0.96, abs=0.02)
     assert firing["rate_after"] < firing["most"] < firing["rate_before"]
     assert 0 < firing["low"] < firing["rate_after"] < firing["high"] < 1
@@ -109,7 +113,7 @@ def test_a_tool_that_breaks_is_found_named_first_and_stays_until_it_is_mended(
     assert firing["changed"][0]["kind"] == "rate"
     assert firing["changed"][0]["effect"] > 0.1
     assert 0 < len(firing["cases"]) <= 10
-    assert resolved["at"] > "2026-11-27"
+    assert resolved["at"] > "2026-10-30"
 
     code, text, _ = evaltap("monitor", "replay", db, "--rules", "monitor.json")
     assert re.search(
@@ -117,7 +121,7 @@ def test_a_tool_that_breaks_is_found_named_first_and_stays_until_it_is_mended(
     )
     behind = f"{firing['turns']} turns in {firing['turns']} sessions"
     ends = r"\(95 %: \d+\.\d% to \d+\.\d%, "
-    assert re.search(rf"9\d\.\d% -> \d+\.\d% {ends}{behind}\) since 2026-11-1", text)
+    assert re.search(rf"9\d\.\d% -> \d+\.\d% {ends}{behind}\) since 2026-10-", text)
     assert replayed(evaltap, db, HELPFUL)[1] == events
 
 

@@ -63,7 +63,7 @@ def alerts(evaltap: Evaltap) -> tuple[int, Any]:
 
 @pytest.mark.slow
 def test_an_alarm_is_stored_once_named_and_ends_across_restarts(evaltap: Evaltap) -> None:
-    records = traffic(breaks, days=36)
+    records = traffic(breaks, days=36, first=FIRST - timedelta(days=60))
     seen = []
     for begin, end in ((0, 15), (15, 20), (20, 22), (22, 36)):
         write_log(Path("t.log.db"), records[begin * DAILY : end * DAILY])
