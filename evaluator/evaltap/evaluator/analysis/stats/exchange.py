@@ -332,26 +332,26 @@ def _drawn(laws: Sequence[Law], observed: int, draws: int) -> Law:
 
 def _least(law: Law, observed: int, lanes: int) -> float:
     """Return the probability that the least p-value of the statistics is at most the observed one."""
-    ranks = [_tails(law, lane, lanes) for lane in range(lanes)]
-
-    def least(outcome: int) -> float:
-        return min(ranks[lane][_lane(outcome, lane, lanes)] for lane in range(lanes))
-
-    limit = least(observed) * (1 + 1e-9)
-    return min(1.0, sum(chance for outcome, chance in law.items() if least(outcome) <= limit))
-
-
-def _tails(law: Law, lane: int, lanes: int) -> Mapping[int, float]:
-    """Return the probability of each value of a statistic or a larger one."""
-    chances: defaultdict[int, float] = defaultdict(float)
-    for outcome, chance in law.items():
-        chances[_lane(outcome, lane, lanes)] += chance
-    values = sorted(chances, reverse=True)
-    return dict(zip(values, accumulate(chances[value] for value in values), strict=True))
+    outcomes, chances = [*law, observed], [*law.values(), 0.0]
+    tails = [_tails(outcomes, chances, lane, lanes) for lane in range(lanes)]
+    *least, limit = map(min, zip(*tails, strict=True))
+    reached = limit * (1 + 1e-9)
+    return min(
+        1.0, sum(chance for chance, one in zip(chances, least, strict=False) if one <= reached)
+    )
 
 
-def _lane(outcome: int, lane: int, lanes: int) -> int:
-    outcome >>= _BITS * lane
-    if lane < lanes - 1:  # the last lane may have any size
-        outcome &= (1 << _BITS) - 1
-    return (outcome + _ALIKE // 2) // _ALIKE
+def _tails(
+    outcomes: Sequence[int], chances: Sequence[float], lane: int, lanes: int
+) -> Iterable[float]:
+    """Return the probability of the value that a statistic has by each outcome, or of a larger one."""
+    shift = _BITS * lane
+    # The last lane may have any size.
+    mask = (1 << _BITS) - 1 if lane < lanes - 1 else -1
+    values = [((outcome >> shift & mask) + _ALIKE // 2) // _ALIKE for outcome in outcomes]
+    law: defaultdict[int, float] = defaultdict(float)
+    for value, chance in zip(values, chances, strict=True):
+        law[value] += chance
+    falling = sorted(law, reverse=True)
+    tails = accumulate(law[value] for value in falling)
+    return map(dict(zip(falling, tails, strict=True)).__getitem__, values)
