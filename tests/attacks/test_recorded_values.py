@@ -189,12 +189,12 @@ LARGE: dict[str, Callable[[], Any]] = {
     "sleeping class": WithSleepingClass,
     "endless mapping": EndlessMapping,
     "lazy dict": lambda: LazyDict(a=1),
-    "text of 200 MB": lambda: "x" * 200_000_000,
-    "text of 200 MB inside": lambda: {"page": "x" * 200_000_000},
-    "twenty million numbers": lambda: [1.5] * 20_000_000,
+    "text of 50 MB": lambda: "x" * 50_000_000,
+    "text of 50 MB inside": lambda: {"page": "x" * 50_000_000},
+    "five million numbers": lambda: [1.5] * 5_000_000,
     "image of 4K": lambda: numpy.zeros((2160, 3840, 3), "uint8"),
     "array of 200 MB": lambda: numpy.zeros(25_000_000),
-    "a million dicts": lambda: [{"a": n} for n in range(1_000_000)],
+    "many dicts": lambda: [{"a": n} for n in range(250_000)],
     "bytes": lambda: bytes(100_000_000),
 }
 
@@ -248,8 +248,8 @@ def test_no_class_passes_for_another_by_its_name() -> None:
 def test_no_value_holds_the_agent_up(name: str) -> None:
     value = LARGE[name]()
 
-    assert seconds_of(lambda: freeze(value, LIMIT)) < 0.1
     assert len(freeze(value, LIMIT)[0]) < 2 * LIMIT
+    assert seconds_of(lambda: freeze(value, LIMIT)) < 0.025
 
 
 def test_no_argument_of_a_turn_runs_code_of_its_own() -> None:
