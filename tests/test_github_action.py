@@ -33,6 +33,18 @@ def test_the_action_follows_the_schema_of_github() -> None:
     jsonschema.validate(action, get_builtin_schema("vendor.github-actions"))
 
 
+def test_a_baseline_is_only_restored_under_the_whole_name() -> None:
+    restored, saved = (
+        STEPS[name]["with"] for name in ("Restore the baseline", "Save the next baseline")
+    )
+    keys = {
+        name: saved["key"].replace("${{ inputs.name }}", name) for name in ("shop", "shop-nightly")
+    }
+    prefix = restored["restore-keys"].replace("${{ inputs.name }}", "shop")
+
+    assert [name for name, key in keys.items() if key.startswith(prefix)] == ["shop"]
+
+
 def test_no_script_contains_an_expression() -> None:
     scripts = [step["run"] for step in STEPS.values() if "run" in step]
 
