@@ -233,3 +233,44 @@ def test_a_file_of_pydantic_evals_has_cases(
 
     assert (found["evalId"], found["sessionInput"]["state"]) == ("fr", {"evaluators": ["Equals"]})
     assert "left out evaluators of all cases" in caplog.text
+
+
+def test_a_test_run_of_deepeval_has_recorded_cases_with_the_calls_of_each_turn(
+    tmp_path: Path,
+) -> None:
+    """As `evaluate` of DeepEval 4.3 writes it to DEEPEVAL_RESULTS_FOLDER."""
+    called = {"name": "look", "type": "FUNCTION", "output": "x", "inputParameters": {"a": 1}}
+    single = {
+        "name": "first",
+        "input": "Hi",
+        "actualOutput": "Hello",
+        "expectedOutput": "Hello!",
+        "toolsCalled": [called],
+        "expectedTools": [{"name": "look", "type": "FUNCTION"}],
+        "success": True,
+        "metricsData": [{"name": "Ok", "threshold": 0.5, "success": True, "score": 1.0}],
+    }
+    said = [
+        {"role": "user", "content": "Hi", "order": 0},
+        {"role": "assistant", "content": "Hello", "order": 1, "toolsCalled": [called]},
+    ]
+    run = {
+        "testCases": [single],
+        "conversationalTestCases": [{"name": "talk", "turns": said, "expectedOutcome": "e"}],
+        "metricsScores": [],
+        "testPassed": 1,
+        "testFailed": 1,
+        "official": False,
+    }
+    path = tmp_path / ".latest_test_run.json"
+    path.write_text(json.dumps(run))
+
+    first, talk = dataset_cases([path], Columns())
+
+    tool = {"name": "look", "arguments": {"a": 1}, "result": "x"}
+    for case, name in ((first, "first"), (talk, "talk")):
+        (turn,) = case["actualConversation"]
+        assert (case["evalId"], case["evalMode"], turn["tools"]) == (name, "trace", [tool])
+        assert turn["finalResponse"]["content"] == "Hello"
+    assert first["conversation"][0]["finalResponse"]["content"] == "Hello!"
+    assert first["sessionInput"]["state"]["metricsData"] == single["metricsData"]

@@ -12,7 +12,7 @@ from evaltap.schemas.text import begins_as_error
 
 Fields = dict[str, Json]
 
-_CALLS: Final = ("tools_called", "tool_calls")
+_CALLS: Final = ("tools_called", "toolsCalled", "tool_calls")
 _SAID: Final = (*_CALLS, "content", "function_call", "refusal")
 _SILENT: Final = (*REASONING, *MARKS, "redacted_thinking")
 """Parts without content, like those of the AI SDK whose types begin with `data-`."""

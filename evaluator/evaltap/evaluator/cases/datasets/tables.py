@@ -27,6 +27,8 @@ from evaltap.schemas.files.missing import no_such_file
 from evaltap.schemas.files.validation import describe
 from evaltap.schemas.text import counted
 
+_TEST_RUN: Final = ("testCases", "conversationalTestCases")
+"""Keys of a file that `deepeval test run` has written."""
 _PYDANTIC_EVALS: Final = {"$schema", "name", "cases", "evaluators", "report_evaluators"}
 """Keys of a file of Pydantic Evals."""
 
@@ -134,6 +136,8 @@ def _wrapped(data: Mapping[str, Json], path: Path) -> Json:
                 f"{path}: is page {page.get('page')} of {page['totalPages']}; read all of them"
             )
         return rows
+    if all(isinstance(data.get(key), list) for key in _TEST_RUN):
+        return [row for key in _TEST_RUN for row in data[key]]
     if data.keys() <= _PYDANTIC_EVALS:
         if left_out := [name for name in ("evaluators", "report_evaluators") if data.get(name)]:
             warn_once(f"{path}: left out {' and '.join(left_out)} of all cases")
