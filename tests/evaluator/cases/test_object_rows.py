@@ -274,3 +274,52 @@ def test_a_test_run_of_deepeval_has_recorded_cases_with_the_calls_of_each_turn(
         assert turn["finalResponse"]["content"] == "Hello"
     assert first["conversation"][0]["finalResponse"]["content"] == "Hello!"
     assert first["sessionInput"]["state"]["metricsData"] == single["metricsData"]
+
+
+def test_results_of_promptfoo_are_recorded_cases_and_an_error_is_a_crash(tmp_path: Path) -> None:
+    """As `promptfoo eval -o results.json` of promptfoo 0.115 writes them."""
+    chat = json.dumps([{"role": "system", "content": "Be kind"}, {"role": "user", "content": "Hi"}])
+
+    def result(number: int, raw: str, **more: Any) -> dict[str, Any]:
+        return {
+            "prompt": {"raw": raw, "label": "{{q}}"},
+            "promptIdx": 0,
+            "provider": {"id": "mine:agent", "label": ""},
+            "success": not number,
+            "testIdx": number,
+            "vars": {"q": "Hi"},
+            "latencyMs": 17,
+            **more,
+        }
+
+    answered = result(
+        0,
+        chat,
+        failureReason=0,
+        cost=0.002,
+        response={"output": {"answer": "Hello"}, "tokenUsage": {"prompt": 20, "completion": 10}},
+        testCase={"description": "first", "assert": [{"type": "equals", "value": "Hello"}]},
+    )
+    broken = result(1, "Say: [Hi]", failureReason=2, error="no quota", testCase={"assert": []})
+    path = tmp_path / "results.json"
+    path.write_text(
+        json.dumps({"evalId": "e", "results": {"version": 3, "results": [answered, broken]}})
+    )
+
+    first, crashed = dataset_cases([path], Columns())
+
+    (turn,) = first["actualConversation"]
+    assert first["evalId"] == "first"
+    assert turn["userContent"]["content"] == "Hi"
+    assert [one["content"] for one in turn["contextMessages"]] == ["Be kind"]
+    assert turn["finalResponse"]["content"] == '{"answer":"Hello"}'
+    assert turn["capture"] == {"tools": "missing"}
+    assert turn["telemetry"] == {
+        "status": "ok", "latencyMs": 17, "costUsd": 0.002, "inputTokens": 20, "outputTokens": 10,
+    }  # fmt: skip
+    assert first["conversation"][0]["finalResponse"]["content"] == "Hello"
+    (turn,) = crashed["actualConversation"]
+    assert crashed["evalId"] == "test-1"
+    assert turn["telemetry"]["status"] == "error"
+    assert turn["telemetry"]["error"] == {"message": "no quota"}
+    assert "finalResponse" not in turn

@@ -296,12 +296,12 @@ def _one_turn(
     output, wanted = columns.value("output", row), columns.answer(row)
     tools, wanted_tools = columns.value("tools", row), columns.value("expected_tools", row)
     recorded, expected = [], []
-    if output is not None or tools is not None:
+    if output is not None or tools is not None or TELEMETRY in row:
         recorded.append(turn | reader.answered(output, tools))
         if tools is None:
             # A table without a column for tools does not mean that none was called.
             recorded[0]["capture"] = {"tools": "missing"}
-        if output is None:
+        if output is None and TELEMETRY not in row:
             recorded[0].setdefault("capture", {})["finalResponse"] = "missing"
     if wanted is not None or wanted_tools is not None or not recorded:
         expected.append(turn | reader.expected(wanted, wanted_tools))

@@ -13,6 +13,7 @@ import orjson
 from evaltap.evaluator.cases.datasets.conversations import is_chat, is_user
 from evaltap.evaluator.cases.datasets.inspect_logs import inspect_sample
 from evaltap.evaluator.cases.datasets.object_rows import flattened
+from evaltap.evaluator.cases.datasets.promptfoo import promptfoo_result
 from evaltap.schemas.data import Json
 
 Row = Mapping[str, Json]
@@ -235,4 +236,5 @@ _SHAPES: Final = (
     _swe_agent,
     _tau_bench,
     inspect_sample,
+    promptfoo_result,
 )

@@ -1,0 +1,86 @@
+"""Results of promptfoo as rows: one for each test, prompt and provider.
+
+Source: JSON and JSON Lines that promptfoo 0.115 writes (`promptfoo eval -o results.json`).
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import orjson
+
+from evaltap.evaluator.cases.datasets.inspect_logs import TELEMETRY
+from evaltap.schemas.data import Json
+
+_RESULT: Final = {"failureReason", "prompt", "promptIdx", "provider", "success", "testIdx", "vars"}
+_ERROR: Final = 2
+"""The `failureReason` of a result whose provider failed; 1 is that of a failed assertion."""
+
+
+def is_results(data: Mapping[str, Json]) -> bool:
+    """Return whether an object holds results."""
+    results = data.get("results")
+    return isinstance(results, Mapping) and isinstance(results.get("results"), list)
+
+
+def promptfoo_result(row: Mapping[str, Json]) -> Mapping[str, Json] | None:
+    """Return a result as a flat row; None for other rows.
+
+    What was expected is known if one assertion compares with a text (`equals`); all are kept in the state.
+    """
+    if not row.keys() >= _RESULT:
+        return None
+    test, response = _object(row.get("testCase")), _object(row.get("response"))
+    asserted = test.get("assert") or None
+    equal = [
+        one["value"]
+        for one in asserted or ()
+        if isinstance(one, Mapping) and one.get("type") == "equals" and "value" in one
+    ]
+    output = response.get("output")
+    return {
+        "id": test.get("description") or f"test-{row['testIdx']}",
+        "input": _asked(_object(row["prompt"]).get("raw")),
+        "actual_output": output if isinstance(output, str) or output is None else _json(output),
+        "expected_output": equal[0] if len(equal) == 1 and isinstance(equal[0], str) else None,
+        "vars": row["vars"] or None,
+        "provider": _object(row["provider"]).get("id"),
+        "prompt": row["promptIdx"],
+        "assert": asserted,
+        "metadata": test.get("metadata") or None,
+        TELEMETRY: _telemetry(row, _object(response.get("tokenUsage"))),
+    }
+
+
+def _asked(raw: Json) -> Json:
+    """Return the prompt: a text, or the messages that it is the JSON of."""
+    if not isinstance(raw, str) or not raw.lstrip().startswith("["):
+        return raw
+    try:
+        messages = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return raw
+    said = isinstance(messages, list) and all(
+        isinstance(one, dict) and "role" in one for one in messages
+    )
+    return messages if said and messages else raw
+
+
+def _telemetry(row: Mapping[str, Json], usage: Mapping[str, Json]) -> dict[str, Json]:
+    measured = {
+        "latencyMs": row.get("latencyMs"),
+        "costUsd": row.get("cost"),
+        "inputTokens": usage.get("prompt"),
+        "outputTokens": usage.get("completion"),
+    }
+    found: dict[str, Json] = {name: one for name, one in measured.items() if one is not None}
+    if row["failureReason"] != _ERROR:
+        return found | {"status": "ok"}
+    return found | {"status": "error", "error": {"message": str(row.get("error") or "")}}
+
+
+def _json(value: Json) -> str:
+    return orjson.dumps(value).decode()
+
+
+def _object(value: Json) -> Mapping[str, Json]:
+    return value if isinstance(value, Mapping) else {}
