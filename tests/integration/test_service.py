@@ -8,11 +8,13 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from evaltap.evaluator.ingest.sources.local_log import LocalLogSource
 from evaltap.evaluator.pipeline.live import status as status_module
 from evaltap.evaluator.pipeline.live.exposition import (
     MOST_VALUES,
@@ -21,7 +23,7 @@ from evaltap.evaluator.pipeline.live.exposition import (
     exposition,
     open_metrics,
 )
-from evaltap.evaluator.pipeline.live.figures import figures
+from evaltap.evaluator.pipeline.live.figures import figures, records_waiting
 from evaltap.evaluator.pipeline.live.running import Running, Systemd, serving
 from evaltap.evaluator.pipeline.live.status import STUCK_SECONDS, LiveStatus
 from evaltap.evaluator.pipeline.maintenance.lag import oldest_unscored
@@ -93,6 +95,7 @@ def test_probes_and_figures_of_a_running_consumer(consumer: Program) -> None:
     for line in text.splitlines():
         assert line.startswith("# ") or SAMPLE.fullmatch(line), line
     assert figure(url, "evaltap_turns_landed_total") == 80
+    wait_for(lambda: "\nevaltap_log_records_waiting 0\n" in get(f"{url}/metrics")[1], 30)
     assert 'evaltap_turns_landed_total{app="shop"}' in text
     assert 'evaltap_turn_latency_seconds_bucket{app="shop",le="+Inf"}' in text
     assert "s-0-1" not in text, "no ids of cases"
@@ -226,6 +229,21 @@ def test_label_values_are_bounded_and_what_is_capped_is_counted() -> None:
     assert sum(float(one.rpartition(" ")[2]) for one in samples) == sum(range(200))
     assert 'evaltap_turns_landed_total{app="other"} 11325' in lines
     assert 'evaltap_label_values_capped_total{label="app"} 151' in lines
+
+
+def test_records_of_the_log_wait_until_they_have_landed(folder: Path) -> None:
+    source = LocalLogSource(Path("t.log.db"))
+    with Store("t.duckdb") as store, closing(source):
+        assert records_waiting(source, store) == 80
+        ((partition, bounds),) = source.bounds().items()
+        with store.transaction():
+            store.append("offsets", [(*partition, bounds.end - 3, store.now())])
+        assert records_waiting(source, store) == 3
+    with (
+        Store(":memory:") as store,
+        closing(LocalLogSource("none.log.db", must_exist=False)) as missing,
+    ):
+        assert records_waiting(missing, store) is None, "not zero"
 
 
 def test_counters_begin_with_the_process_and_rows_that_go_are_no_traffic() -> None:

@@ -325,7 +325,9 @@ def _tasks(
     ]
     if options.serve is not None or options.scores_otlp is not None:
         otlp = otlp_writer(options.scores_otlp) if options.scores_otlp else None
-        closed.append(Figures(store, service.status, otlp, rules=rules, evidence=evidence))
+        closed.append(
+            Figures(store, service.status, otlp, source=source, rules=rules, evidence=evidence)
+        )
     for task in closed:
         opened.callback(task.close)
     return [*_log_cursors(options, source, store, opened), *closed, service.reload]

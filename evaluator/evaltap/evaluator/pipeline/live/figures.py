@@ -11,6 +11,8 @@ from evaltap.evaluator.analysis.estimates.rates import estimate_rates
 from evaltap.evaluator.analysis.estimates.scope import Scope
 from evaltap.evaluator.cases.identity import ChangedCases
 from evaltap.evaluator.ingest.landing.seq_ranges import size
+from evaltap.evaluator.ingest.sources.base import CaseSource
+from evaltap.evaluator.ingest.sources.positions import log_positions, stored_offsets
 from evaltap.evaluator.ingest.topics.errors import TopicsUnavailableError
 from evaltap.evaluator.monitoring.history import firing, read_alerts
 from evaltap.evaluator.pipeline.live.background import BackgroundRead
@@ -22,6 +24,7 @@ from evaltap.evaluator.pipeline.maintenance.completeness import landed_accounts
 from evaltap.evaluator.pipeline.maintenance.lag import oldest_unscored
 from evaltap.evaluator.store.database import Store, sql
 from evaltap.evaluator.store.queries import StoreReader
+from evaltap.schemas.errors import InputError
 from evaltap.schemas.formats.monitor import MonitorFile
 
 LOOK_SECONDS: Final = 5.0
@@ -60,6 +63,7 @@ class Figures(ConsumerTask):
         status: LiveStatus,
         otlp: MetricsWriter | None = None,
         *,
+        source: CaseSource | None = None,
         rules: MonitorFile | None = None,
         evidence: Callable[[], Mapping[str, float]] = lambda: NO_EVIDENCE,
         clock: Callable[[], float] = time.monotonic,
@@ -69,6 +73,8 @@ class Figures(ConsumerTask):
         self._otlp = otlp
         self._rules = rules or MonitorFile()
         self._evidence = evidence
+        self._source = source
+        self._waiting: float | None = None
         self._sent_at = 0.0
         self._clock = clock
         self._look = BackgroundRead(
@@ -93,6 +99,8 @@ class Figures(ConsumerTask):
 
     def _start(self, now: float) -> None:
         self._began = now
+        if self._source is not None:
+            self._waiting = records_waiting(self._source, self._store)
         self._look.start()
 
     def _take(self, *, wait: bool = False) -> None:
@@ -102,7 +110,9 @@ class Figures(ConsumerTask):
         self._not_before = now + max(LOOK_SECONDS, MOST_OF_TIME * (now - self._began))
 
     def _compute(self, reader: StoreReader) -> None:
-        found = figures(reader, rules=self._rules, evidence=self._evidence())
+        found = figures(
+            reader, rules=self._rules, evidence=self._evidence(), waiting=self._waiting
+        )
         found = self._status.since_start.of(found)
         self._status.metrics = exposition(found)
         self._send(found)
@@ -127,16 +137,28 @@ class Figures(ConsumerTask):
             self._otlp.close()
 
 
+def records_waiting(source: CaseSource, store: Store) -> float | None:
+    """Return how many records of a log have not landed; None while it is away, or there is none yet."""
+    try:
+        bounds = source.bounds(waits=False)
+    except InputError:
+        return None
+    positions = log_positions(bounds, stored_offsets(store))
+    return float(sum(one.waiting for one in positions)) if positions else None
+
+
 def figures(
     store: StoreReader,
     now: datetime | None = None,
     *,
     rules: MonitorFile | None = None,
     evidence: Mapping[str, float] = NO_EVIDENCE,
+    waiting: float | None = None,
 ) -> list[Family]:
     """Return the metrics of a store; `now` (aware) is the end of the windows of rates.
 
-    `rules` give the budgets.  `evidence` is, for each watch, how close it is to an alarm.
+    `rules` give the budgets.  `evidence` is, for each watch, how close it is to an alarm.  `waiting` is how
+    many records of the log have not landed.
     """
     return [
         *_counts(store),
@@ -146,6 +168,7 @@ def figures(
         *_state(store),
         _budgets(store, rules or MonitorFile()),
         _evidence(evidence),
+        _on_log(waiting),
     ]
 
 
@@ -267,6 +290,14 @@ def _evidence(evidence: Mapping[str, float]) -> Family:
     for watch, share in evidence.items():
         found.add((watch,), share)
     return found
+
+
+def _on_log(records: float | None) -> Family:
+    waiting = Family(
+        "evaltap_log_records_waiting", "gauge", "Records of the log still to be landed."
+    )
+    waiting.add((), records)
+    return waiting
 
 
 def _budgets(store: StoreReader, rules: MonitorFile) -> Family:
