@@ -56,6 +56,9 @@ ANSWER_SECONDS = 3.0
 SILENT_SECONDS = 60.0
 """How long brokers may fail to return a log's bounds, as while leaders change or brokers restart."""
 
+AT_ONCE_MS = 2_000
+"""How long a caller that does not wait for a broker waits for its answer; the client's own limit is 30 s."""
+
 _LOG = logging.getLogger("evaltap.kafka")
 
 RECORDS_PER_POLL = 250
@@ -386,10 +389,9 @@ class KafkaSource:
         return [topic for topic in self._location.topics if topic not in there]
 
     def bounds(self, *, waits: bool = True) -> Mapping[Partition, Bounds]:
-        patience = SILENT_SECONDS if waits else 0.0
-        places = self._retried(self._places, patience)
-        starts = self._offsets_of(self._consumer.beginning_offsets, places, patience)
-        ends = self._offsets_of(self._consumer.end_offsets, places, patience)
+        places = self._retried(self._places, SILENT_SECONDS if waits else 0.0)
+        starts = self._offsets_of(self._consumer.beginning_offsets, places, waits=waits)
+        ends = self._offsets_of(self._consumer.end_offsets, places, waits=waits)
         return {
             Partition(place.topic, place.partition): Bounds(starts[place], ends[place])
             for place in places
@@ -426,12 +428,12 @@ class KafkaSource:
         ]
 
     def _offsets_of(
-        self,
-        ask: Callable[[Sequence[Any]], Mapping[Any, int]],
-        places: Sequence[Any],
-        seconds: float = SILENT_SECONDS,
+        self, ask: Callable[..., Mapping[Any, int]], places: Sequence[Any], *, waits: bool = True
     ) -> Mapping[Any, int]:
-        return self._retried(lambda: ask_offsets(ask, places), seconds)
+        seconds, timeout_ms = (SILENT_SECONDS, None) if waits else (0.0, AT_ONCE_MS)
+        return self._retried(
+            lambda: ask_offsets(partial(ask, timeout_ms=timeout_ms), places), seconds
+        )
 
     def _retried(self, ask: Callable[[], T], seconds: float = SILENT_SECONDS) -> T:
         """Return the brokers' answer, retrying while brokers fail or elect leaders."""

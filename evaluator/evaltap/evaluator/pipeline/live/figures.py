@@ -110,9 +110,7 @@ class Figures(ConsumerTask):
         self._not_before = now + max(LOOK_SECONDS, MOST_OF_TIME * (now - self._began))
 
     def _compute(self, reader: StoreReader) -> None:
-        found = figures(
-            reader, rules=self._rules, evidence=self._evidence(), waiting=self._waiting
-        )
+        found = figures(reader, rules=self._rules, evidence=self._evidence(), waiting=self._waiting)
         found = self._status.since_start.of(found)
         self._status.metrics = exposition(found)
         self._send(found)
