@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from support.builders.cases import (
     write_log,
 )
 from support.servers.judge_server import Answer, judge_server
-from support.servers.ray_nodes import nodes
+from support.servers.ray_nodes import Nodes, nodes
 
 KILLS = int(os.environ.get("EVALTAP_TEST_KILLS", "2"))
 TABLES = ("scores", "turn_scores", "rubric_votes")
@@ -59,6 +60,19 @@ def slowly(actual, expected):
 """
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(280)]
+
+
+@pytest.fixture(scope="module")
+def modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the nodes of `cluster` find modules."""
+    return tmp_path_factory.mktemp("modules")
+
+
+@pytest.fixture(scope="module")
+def cluster(modules: Path) -> Iterator[Nodes]:
+    """Two nodes for all tests that kill none of them."""
+    with nodes(2, path=str(modules)) as found:
+        yield found
 
 
 def function(path: str) -> dict[str, Any]:
@@ -172,28 +186,34 @@ def test_a_node_that_dies_costs_no_row_and_doubles_none(tmp_path: Path) -> None:
     ) == [(450, 450)]
 
 
-def test_a_second_node_asks_the_judge_twice_as_much_at_once(tmp_path: Path) -> None:
+def test_a_second_node_asks_the_judge_twice_as_much_at_once(cluster: Nodes, tmp_path: Path) -> None:
     write_cases(tmp_path, [f"answer {n}" for n in range(80)], RUBRIC)
 
-    for number in (1, 2):
+    def asked_at_once(nodes: Nodes, number: int) -> int:
         judge = Crowd(4 * number)
-        with judge_server(judge.verdict) as server, nodes(number) as cluster:
+        with judge_server(judge.verdict) as server:
             consume(
-                tmp_path, f"nodes-{number}", "--engine", "ray", "--ray-address", cluster.address,
+                tmp_path, f"nodes-{number}", "--engine", "ray", "--ray-address", nodes.address,
                 "--concurrency", "4", url=server.url,
             )  # fmt: skip
-        assert judge.most == 4 * number
+        return judge.most
+
+    with nodes(1) as alone:
+        assert asked_at_once(alone, 1) == 4
+    assert asked_at_once(cluster, 2) == 8
 
     assert rows(tmp_path / "nodes-1.duckdb") == rows(tmp_path / "nodes-2.duckdb")
 
 
-def test_a_case_that_kills_its_worker_is_an_error_after_three_tries(tmp_path: Path) -> None:
-    (tmp_path / "deadly.py").write_text(DEADLY)
+def test_a_case_that_kills_its_worker_is_an_error_after_three_tries(
+    cluster: Nodes, modules: Path, tmp_path: Path
+) -> None:
+    for place in (modules, tmp_path):
+        (place / "deadly.py").write_text(DEADLY)
     answers = ["done, kill" if number == 17 else f"done {number}" for number in range(60)]
     write_cases(tmp_path, answers, RESPONSE, function("deadly:deadly"))
 
-    with nodes(2, path=str(tmp_path)) as cluster:
-        code, said = consume(tmp_path, "x", "--engine", "ray", "--ray-address", cluster.address)
+    code, said = consume(tmp_path, "x", "--engine", "ray", "--ray-address", cluster.address)
 
     assert code == 3
     assert said.count("a worker died") == 3
@@ -205,10 +225,10 @@ def test_a_case_that_kills_its_worker_is_an_error_after_three_tries(tmp_path: Pa
     assert count(tmp_path / "x.duckdb", scored) == [(120, 120)]
 
 
-def test_a_budget_is_kept_by_all_workers_together(tmp_path: Path) -> None:
+def test_a_budget_is_kept_by_all_workers_together(cluster: Nodes, tmp_path: Path) -> None:
     write_cases(tmp_path, [f"answer {n}" for n in range(60)], RUBRIC)
 
-    with judge_server(verdict) as server, nodes(2) as cluster:
+    with judge_server(verdict) as server:
         code, said = consume(
             tmp_path, "x", "--engine", "ray", "--ray-address", cluster.address,
             "--budget-calls", "25", url=server.url,
@@ -222,7 +242,7 @@ def test_a_budget_is_kept_by_all_workers_together(tmp_path: Path) -> None:
     assert count(tmp_path / "x.duckdb", statuses) == [("not_evaluated", 35), ("passed", 25)]
 
 
-def test_limits_of_a_judge_are_divided_among_the_workers(tmp_path: Path) -> None:
+def test_limits_of_a_judge_are_divided_among_the_workers(cluster: Nodes, tmp_path: Path) -> None:
     write_cases(tmp_path, [f"answer {n}" for n in range(40)], RUBRIC)
     at_a_time, most = [0], [0]
     lock = threading.Lock()
@@ -237,7 +257,7 @@ def test_limits_of_a_judge_are_divided_among_the_workers(tmp_path: Path) -> None
             with lock:
                 at_a_time[0] -= 1
 
-    with judge_server(counting) as server, nodes(2) as cluster:
+    with judge_server(counting) as server:
         code, _ = consume(
             tmp_path, "x", "--engine", "ray", "--ray-address", cluster.address,
             "--judge-concurrency", "4", url=server.url,
@@ -247,12 +267,11 @@ def test_limits_of_a_judge_are_divided_among_the_workers(tmp_path: Path) -> None
     assert 2 < most[0] <= 4
 
 
-def test_a_metric_that_no_worker_can_build_is_told_at_once(tmp_path: Path) -> None:
+def test_a_metric_that_no_worker_can_build_is_told_at_once(cluster: Nodes, tmp_path: Path) -> None:
     (tmp_path / "owner_only.py").write_text(OWNER_ONLY)
     write_cases(tmp_path, ["one"], function("owner_only:slowly"))
 
-    with nodes(1) as cluster:
-        code, said = consume(tmp_path, "x", "--engine", "ray", "--ray-address", cluster.address)
+    code, said = consume(tmp_path, "x", "--engine", "ray", "--ray-address", cluster.address)
 
     assert code == 2
     assert "owner_only" in said
@@ -270,38 +289,37 @@ def are_made(more: int, calls: Path, process: "subprocess.Popen[str]") -> bool:
 
 @pytest.mark.timeout(3600)
 def test_every_turn_is_scored_exactly_once_however_often_the_consumer_is_killed(
-    tmp_path: Path,
+    cluster: Nodes, modules: Path, tmp_path: Path
 ) -> None:
     rng = random.Random(7)
-    with nodes(2, path=str(tmp_path)) as cluster:
-        ray = ("--engine", "ray", "--ray-address", cluster.address)
-        kills = logs = 0
-        while kills < KILLS:
-            logs += 1
-            folder = tmp_path / f"log-{logs}"
-            folder.mkdir()
-            calls = folder / "slowly.py.calls"
-            ledger = write_input(folder, 400)
-            for place in (tmp_path, folder):  # of the nodes, of the consumer
-                (place / "slowly.py").write_text(SLOWLY)
-            metrics = [TRAJECTORY, RESPONSE, function("slowly:slowly")]
-            (folder / "metrics.json").write_bytes(orjson.dumps(metrics))
-            ledger.turns[:] = [
-                replace(turn, scores={**turn.scores, "slowly": "passed"}) for turn in ledger.turns
-            ]
-            consume(folder, "whole", *("--concurrency", "8"))
-            while True:
-                process = start(folder, "x", *ray)
-                if kills < KILLS and are_made(rng.randrange(1, 600), calls, process):
-                    process.send_signal(signal.SIGKILL)
-                    process.communicate()
-                    kills += 1
-                    continue
-                process.communicate(timeout=200)
-                break
-            assert process.returncode == 1
-            assert look(folder, ledger) == []
-            assert rows(folder / "x.duckdb") == rows(folder / "whole.duckdb")
+    ray = ("--engine", "ray", "--ray-address", cluster.address)
+    kills = logs = 0
+    while kills < KILLS:
+        logs += 1
+        folder = tmp_path / f"log-{logs}"
+        folder.mkdir()
+        calls = folder / "slowly.py.calls"
+        ledger = write_input(folder, 400)
+        for place in (modules, folder):  # of the nodes, of the consumer
+            (place / "slowly.py").write_text(SLOWLY)
+        metrics = [TRAJECTORY, RESPONSE, function("slowly:slowly")]
+        (folder / "metrics.json").write_bytes(orjson.dumps(metrics))
+        ledger.turns[:] = [
+            replace(turn, scores={**turn.scores, "slowly": "passed"}) for turn in ledger.turns
+        ]
+        consume(folder, "whole", *("--concurrency", "8"))
+        while True:
+            process = start(folder, "x", *ray)
+            if kills < KILLS and are_made(rng.randrange(1, 600), calls, process):
+                process.send_signal(signal.SIGKILL)
+                process.communicate()
+                kills += 1
+                continue
+            process.communicate(timeout=200)
+            break
+        assert process.returncode == 1
+        assert look(folder, ledger) == []
+        assert rows(folder / "x.duckdb") == rows(folder / "whole.duckdb")
 
 
 @pytest.mark.parametrize(

@@ -107,28 +107,56 @@ class Visitor:
         self.page.goto(self.site.site.address + path)
         return self.page
 
-    def check(self) -> None:
-        """Assert that nothing was complained of and nothing foreign was asked for."""
+    def check(self, *, leave: bool = True) -> None:
+        """Assert that nothing was complained of and nothing foreign was asked for; leave, or go on."""
         meant = ("404 (Not Found)", "400 (Bad Request)")  # pages that say what is wrong
-        assert [text for text in self.said if not any(one in text for one in meant)] == []
-        assert all(url.startswith(self.site.site.address) for url in self.asked)
-        self.context.close()
+        wrong = [text for text in self.said if not any(one in text for one in meant)]
+        foreign = [url for url in self.asked if not url.startswith(self.site.site.address)]
+        self.said.clear()
+        self.asked.clear()
+        assert (wrong, foreign) == ([], [])
+        if leave:
+            self.context.close()
+
+
+@pytest.fixture(scope="module")
+def visitor(browser: "Browser", site: Served) -> Iterator[Visitor]:
+    """One who goes from page to page: a newcomer costs as much as what is looked at on most of them."""
+    found = Visitor(browser, site)
+    yield found
+    found.context.close()
+
+
+@pytest.fixture(scope="module")
+def replay_visitor(browser: "Browser", replayed: Served) -> Iterator[Visitor]:
+    """One who goes from page to page of the replay."""
+    found = Visitor(browser, replayed)
+    yield found
+    found.context.close()
+
+
+@pytest.fixture(scope="module")
+def plain_visitor(browser: "Browser", site: Served) -> Iterator[Visitor]:
+    """One who goes from page to page on a phone, without script."""
+    found = Visitor(
+        browser, site, java_script_enabled=False, viewport={"width": 360, "height": 800}
+    )
+    yield found
+    found.context.close()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", PAGES)
-def test_pages_are_quiet_fit_and_can_be_read_by_everybody(
-    browser: "Browser", site: Served, path: str
-) -> None:
-    assert_fits(browser, site, path)
+def test_pages_are_quiet_fit_and_can_be_read_by_everybody(visitor: Visitor, path: str) -> None:
+    assert_fits(visitor, path)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", OF_A_REPLAY)
 def test_experiments_are_quiet_fit_and_can_be_read_by_everybody(
-    browser: "Browser", replayed: Served, path: str
+    replay_visitor: Visitor, path: str
 ) -> None:
-    assert_fits(browser, replayed, of_replay(replayed, path))
+    assert_fits(replay_visitor, of_replay(replay_visitor.site, path))
 
 
 @pytest.mark.slow
@@ -148,14 +176,14 @@ def test_the_file_of_a_replay_fits_loads_nothing_and_can_be_read_by_everybody(
     context.close()
 
 
-def assert_fits(browser: "Browser", site: Served, path: str) -> None:
+def assert_fits(visitor: Visitor, path: str) -> None:
     """Assert that a page is quiet, fits any width and can be read by everybody."""
-    visitor = Visitor(browser, site)
+    visitor.page.set_viewport_size({"width": 1280, "height": 720})
     page = visitor.open(path)
 
     assert page.evaluate("document.getElementsByTagName('*').length") < 1_500
     assert_can_be_read(page)
-    visitor.check()
+    visitor.check(leave=False)
 
 
 CHANGED_BY: list[tuple[Literal["light", "dark"], int, list[str]]] = [
@@ -442,18 +470,14 @@ def test_the_theme_is_kept(browser: "Browser", site: Served) -> None:
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_every_page_can_be_read_without_script(browser: "Browser", site: Served, path: str) -> None:
-    visitor = Visitor(
-        browser, site, java_script_enabled=False, viewport={"width": 360, "height": 800}
-    )
-    page = visitor.open(path)
+def test_every_page_can_be_read_without_script(plain_visitor: Visitor, path: str) -> None:
+    page = plain_visitor.open(path)
 
     assert page.locator("h1").count() == 1
     assert page.locator("h1").is_visible()
     assert len(page.inner_text("main")) > 30
     for one in page.locator("button:visible").all():  # what needs a script is not offered
         assert one.get_attribute("type") != "button", one.inner_text()
-    visitor.context.close()
 
 
 @pytest.mark.slow
