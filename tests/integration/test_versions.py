@@ -127,6 +127,16 @@ def test_report_and_estimate_count_the_repeats_of_a_case_as_one_cluster(
     assert (rate["turns"], rate["sessions"]) == (20, 4)
     assert (rate["low"], rate["high"]) == pytest.approx((low, high))
 
+    for version in ("2", "team@3"):
+        log = db.parent / f"{version}.log.db"
+        record(log, {"s-1", "s-2"}, version=version, run="run-1")
+        consume(log, db)
+    notes = report(db, capsys)["notes"]
+    assert any("28 recordings of 4 cases" in note for note in notes), "whatever the version"
+    main(["estimate", str(db), "--metric", "rule_avg_score", "--json"])
+    (rate,) = json.loads(capsys.readouterr().out)
+    assert (rate["turns"], rate["sessions"]) == (28, 4)
+
     (at, *_) = report(db, capsys, "--pass-k", "2")["pass_k"]
     low, high = at["pass_at_k_interval"]
     assert low < at["pass_at_k"] == 0.5 < high

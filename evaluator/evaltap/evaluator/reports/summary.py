@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 from evaltap.evaluator.analysis.estimates.rates import SliceRate
+from evaltap.evaluator.analysis.estimates.scope import WITHOUT_RECORDING
 from evaltap.evaluator.analysis.filters.listing import repeated_ids
 from evaltap.evaluator.analysis.stats.estimate import estimate_items, rate_of_trials
 from evaltap.evaluator.analysis.stats.rate import Rate
@@ -312,13 +313,12 @@ def _summarise(
         SELECT metric_name, status, coalesce(reason, ''), count(*), min(eval_id)
         {scope} AND status IN ('not_evaluated', 'error')
         GROUP BY metric_name, status, reason ORDER BY count(*) DESC, metric_name, status, reason LIMIT 20""")
-    recordings = store.column(
-        "SELECT DISTINCT eval_set_id FROM turns WHERE eval_set_id = coalesce(run, version)"
-    )
-    trials = read(_TRIALS.format(scope=scope), recordings=recordings)
-    crashes = read(_CRASHES.format(scope=scope), recordings=recordings)
+    recorded = dict(store.rows(_SETS))
+    sets = {"recorded": [*recorded], "sets": [*recorded.values()]}
+    trials = read(_TRIALS.format(scope=scope), **sets)
+    crashes = read(_CRASHES.format(scope=scope), **sets)
     curated = store.rows("SELECT 1 FROM curated_cases LIMIT 1")
-    represented = read(_REPRESENTED.format(scope=scope), recordings=recordings) if curated else []
+    represented = read(_REPRESENTED.format(scope=scope), **sets) if curated else []
     ((gated, *verdicts),) = read(_GATE.format(scope=scope))
     summary = Summary(
         run_id,
@@ -458,10 +458,14 @@ def metric_places(store: StoreReader) -> dict[str, int]:
     return dict(rows)
 
 
-# As scope.CASE: a case across its recordings, whose names end the names of their sets.
+_SETS: Final = f"""
+SELECT DISTINCT eval_set_id, {WITHOUT_RECORDING}
+FROM (SELECT DISTINCT eval_set_id, concat_ws('@', version, run) AS recording FROM turns WHERE recording <> '')
+"""
+# As scope.CASE: a case across its recordings; of cases of files, their name only ends that of their set.
 _OF_CASE: Final = """
-hash(app_name, if(list_contains($recordings::VARCHAR[], eval_set_id), '',
-                  regexp_replace(eval_set_id, '@[^@]*$', '')), {eval_id})"""
+hash(app_name, coalesce(($sets::VARCHAR[])[list_position($recorded::VARCHAR[], eval_set_id)],
+                        regexp_replace(eval_set_id, '@[^@]*$', '')), {eval_id})"""
 
 _TRIALS: Final = f"""
 SELECT metric_name, trials, passed, count(*)

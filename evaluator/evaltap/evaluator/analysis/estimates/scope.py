@@ -72,14 +72,13 @@ class Cluster(NamedTuple):
 
 
 SESSION: Final = Cluster("session", ("app", "eval_set_id", "eval_id"))
-CASE: Final = Cluster(
-    "case",
-    (
-        "app",
-        "if(eval_set_id = recording, '', regexp_replace(eval_set_id, '@[^@]*$', ''))",
-        "eval_id",
-    ),
-)
+WITHOUT_RECORDING: Final = """
+CASE WHEN eval_set_id = recording THEN ''
+     WHEN recording <> '' AND ends_with(eval_set_id, '@' || recording)
+       THEN left(eval_set_id, -(length(recording) + 1))
+     ELSE regexp_replace(eval_set_id, '@[^@]*$', '') END"""
+"""SQL for the eval set that a `recording`, `<version>@<run>`, is of; '' without one of its own."""
+CASE: Final = Cluster("case", ("app", WITHOUT_RECORDING, "eval_id"))
 """A case across its repeats: recordings of a run or version, which are in sets of their own."""
 USER: Final = Cluster(
     "user", ("app", "coalesce(user_id, eval_set_id || chr(31) || eval_id)"), Join.CASES

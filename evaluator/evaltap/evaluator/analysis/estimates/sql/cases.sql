@@ -6,7 +6,7 @@ SELECT
   {columns}
 FROM (
   SELECT app_name, eval_set_id, eval_id, any_value(producer_id) AS producer_id,
-         min(started_at) AS started_at, any_value(coalesce(run, version)) AS recording,
+         min(started_at) AS started_at, any_value(concat_ws('@', version, run)) AS recording,
          max(coalesce(inclusion_probability, 1)) AS inclusion_probability
   FROM latest_turns
   WHERE coalesce(inclusion_probability, 1) > 0

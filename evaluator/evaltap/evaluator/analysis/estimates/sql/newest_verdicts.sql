@@ -13,7 +13,7 @@ WITH scored AS (
 ),
 landed AS (
   SELECT app_name, eval_set_id, eval_id, invocation_id, turn_revision,
-         coalesce(inclusion_probability, 1) AS recorded, coalesce(run, version) AS recording
+         coalesce(inclusion_probability, 1) AS recorded, concat_ws('@', version, run) AS recording
   FROM turns SEMI JOIN scored USING (app_name, eval_set_id, eval_id, invocation_id)
   WHERE coalesce(started_at, landed_at) >= $since AND coalesce(started_at, landed_at) < $until
     AND coalesce(inclusion_probability, 1) > 0
