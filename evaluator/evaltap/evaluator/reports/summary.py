@@ -313,7 +313,7 @@ def _summarise(
         SELECT metric_name, status, coalesce(reason, ''), count(*), min(eval_id)
         {scope} AND status IN ('not_evaluated', 'error')
         GROUP BY metric_name, status, reason ORDER BY count(*) DESC, metric_name, status, reason LIMIT 20""")
-    recorded = dict(store.rows(_SETS))
+    recorded: dict[str, str] = dict(store.rows(_SETS))
     sets = {"recorded": [*recorded], "sets": [*recorded.values()]}
     trials = read(_TRIALS.format(scope=scope), **sets)
     crashes = read(_CRASHES.format(scope=scope), **sets)
