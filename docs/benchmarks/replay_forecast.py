@@ -154,10 +154,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--seed", type=int, default=2026)
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--quick", action="store_true", help="two changes, 4 rounds")
+    parser.add_argument("--quick", action="store_true", help="two changes, 1 round")
     parser.add_argument("--plot", type=Path, help="also draw it, as SVG")
     options = parser.parse_args()
-    rounds, changes = (4, CHANGES[1:3]) if options.quick else (options.rounds, CHANGES)
+    rounds, changes = (1, CHANGES[1:3]) if options.quick else (options.rounds, CHANGES)
     with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:
         rows = [*by_forks(pool, rounds, options.seed, changes)]
         by_design(pool, rounds, options.seed, changes[::2])

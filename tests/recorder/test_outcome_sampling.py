@@ -111,11 +111,11 @@ def test_a_tool_is_rare_only_once_enough_calls_were_seen() -> None:
 def test_weighting_by_the_inclusion_probability_gives_back_the_population() -> None:
     decide = sampler({"name": "errors", "keep": 0.6, "error": True}, rate=0.2).decide
     number = 20_000
-    cases = [
-        case(f"n-{n}", telemetry={"status": "error"} if n % 10 == 0 else {}) for n in range(number)
-    ]
 
-    decisions = [decide(one) for one in cases]
+    decisions = [
+        decide(case(f"n-{n}", telemetry={"status": "error"} if n % 10 == 0 else {}))
+        for n in range(number)
+    ]
 
     estimate = sum(1 / d.probability for d in decisions if d.kept)
     errors = sum(1 / d.probability for d in decisions if d.kept and d.reason == "errors")

@@ -1,6 +1,6 @@
 """Whole sessions are kept because of events in one of their turns, with the session's probability.
 
-`EVALTAP_TEST_TURNS` sets how many turns the recorder takes whose memory is measured (default 50,000).
+`EVALTAP_TEST_TURNS` sets how many turns the recorder takes whose memory is measured (default 30,000).
 """
 
 import json
@@ -23,7 +23,7 @@ from evaltap.recorder.sampling.sampler import BURST, position
 from evaltap.recorder.sampling.sessions import SessionSampler
 from support.builders.cases import make_case, make_turn
 
-TURNS = int(os.environ.get("EVALTAP_TEST_TURNS", "50000"))
+TURNS = int(os.environ.get("EVALTAP_TEST_TURNS", "30000"))
 
 ERRORS = {"name": "errors", "keep": 1, "error": True}
 THUMBS = {"name": "thumbs", "keep": 1, "negativeFeedback": True}
@@ -307,7 +307,7 @@ def sample(
 def test_weights_give_back_the_traffic_within_the_error_of_the_simulation(quiet: float) -> None:
     rng = np.random.default_rng(7)
     found, truth = [], []
-    for repetition in range(120):
+    for repetition in range(60):
         sums, turns, failures = sample(rng, repetition, quiet=quiet)
         found.append(sums)
         truth.append([turns, failures])
@@ -349,7 +349,7 @@ print(json.dumps([before, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, co
     ("turns", "megabytes"),
     [
         (10_000, 32),
-        pytest.param(TURNS, 48, marks=[pytest.mark.slow, pytest.mark.timeout(3_600)], id="many"),
+        pytest.param(TURNS, 36, marks=[pytest.mark.slow, pytest.mark.timeout(3_600)], id="many"),
     ],
 )
 def test_a_recorder_that_samples_sessions_stays_small(turns: int, megabytes: int) -> None:
