@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from evaltap.evaluator.analysis.stats.rate import Interval, Rate
 from evaltap.evaluator.reports.compare.metrics import usage_changes
+from evaltap.evaluator.reports.compare.model import MetricChange, Totals
 from evaltap.evaluator.reports.compare.sides import Recording
+from evaltap.evaluator.reports.compare.wording import difference
 from support.builders.commands import Evaltap
 from support.builders.compared_runs import (
     BROKEN,
@@ -353,3 +356,12 @@ def test_costs_that_are_no_amounts_are_ignored_like_free_trials() -> None:
     (cost,) = usage_changes({case: trials}, {case: trials[:1]}, [case], level=0.05)
 
     assert (cost.base, cost.head) == pytest.approx((0.1, 0.1))
+
+
+def test_a_difference_that_rounds_to_zero_has_no_minus() -> None:
+    side = Totals(Rate(1.0, Interval(1.0, 1.0), 50_000, 50_000, "cases"), 50_000)
+    change = MetricChange(
+        "m", False, True, side, side, 0.0, Interval(-4e-5, 4e-5), 1.0, 1.0, None
+    )  # fmt: skip
+
+    assert difference(change) == "+0.0 points (95 %: +0.0 to +0.0)"

@@ -13,10 +13,7 @@ from xml.etree import ElementTree
 import pytest
 import xmlschema
 
-from evaltap.evaluator.analysis.stats.rate import Interval, Rate
-from evaltap.evaluator.reports.compare.model import MetricChange, Totals
 from evaltap.evaluator.reports.compare.traffic import selection_of
-from evaltap.evaluator.reports.compare.wording import difference
 from support.builders.cases import RESPONSE, TRAJECTORY, make_case, make_tool, make_turn
 from support.builders.commands import Evaltap
 from support.builders.compared_runs import (
@@ -599,12 +596,3 @@ def test_a_slice_that_cannot_be_compared_says_why(evaltap: Evaltap, by: str, mes
 
     assert code == 2
     assert message in error
-
-
-def test_a_difference_that_rounds_to_zero_has_no_minus() -> None:
-    side = Totals(Rate(1.0, Interval(1.0, 1.0), 50_000, 50_000, "cases"), 50_000)
-    change = MetricChange(
-        "m", False, True, side, side, 0.0, Interval(-4e-5, 4e-5), 1.0, 1.0, None
-    )  # fmt: skip
-
-    assert difference(change) == "+0.0 points (95 %: +0.0 to +0.0)"

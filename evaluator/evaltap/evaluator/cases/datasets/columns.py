@@ -282,16 +282,7 @@ def _one_turn(
     _refuse_unclear(row, columns, reader)
     asked = columns.value("input", row)
     if asked is None:
-        names = [columns.given["input"]] if "input" in columns.given else FIELDS["input"]
-        if empty := next((name for name in (*names, *FIELDS["messages"]) if name in row), None):
-            raise reader.error(
-                f"the column {empty} is empty here, and it is the input; fill it, or leave the row out"
-            )
-        found = ", ".join(row) or "none"
-        raise reader.error(
-            f"no column for the input; found the columns {found}; expected one of "
-            f"{', '.join(FIELDS['input'])}, or --map input={_inner_column(row) or 'COLUMN'}"
-        )
+        raise _no_input(row, columns, reader)
     turn = reader.asked(asked)
     output, wanted = columns.value("output", row), columns.answer(row)
     tools, wanted_tools = columns.value("tools", row), columns.value("expected_tools", row)
@@ -306,6 +297,19 @@ def _one_turn(
     if wanted is not None or wanted_tools is not None or not recorded:
         expected.append(turn | reader.expected(wanted, wanted_tools))
     return recorded, expected
+
+
+def _no_input(row: Mapping[str, Json], columns: Columns, reader: "_Reader") -> FormatError:
+    names = [columns.given["input"]] if "input" in columns.given else FIELDS["input"]
+    if empty := next((name for name in (*names, *FIELDS["messages"]) if name in row), None):
+        return reader.error(
+            f"the column {empty} is empty here, and it is the input; fill it, or leave the row out"
+        )
+    found = ", ".join(row) or "none"
+    return reader.error(
+        f"no column for the input; found the columns {found}; expected one of "
+        f"{', '.join(FIELDS['input'])}, or --map input={_inner_column(row) or 'COLUMN'}"
+    )
 
 
 def _refuse_unclear(row: Mapping[str, Json], columns: Columns, reader: "_Reader") -> None:
