@@ -98,6 +98,31 @@ open_turn.__enter__()
     assert manifests(tmp_path / "log.db")[-1].closing
 
 
+def test_a_sigterm_while_the_recorder_is_being_closed_loses_no_turn(tmp_path: Path) -> None:
+    """As a pool ends its workers: it asks them to, and sends the signal while they do."""
+    log = tmp_path / "log.db"
+    body = f"""
+import sqlite3
+record('first'); recorder.flush()
+other = sqlite3.connect({str(log)!r}, isolation_level=None, check_same_thread=False)
+other.execute('BEGIN IMMEDIATE')
+record('last')
+def end():
+    time.sleep(0.2)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(0.2)
+    other.execute('ROLLBACK')
+threading.Thread(target=end).start()
+recorder.close()
+time.sleep(30)
+"""
+
+    done = run(body, log)
+
+    assert done.returncode == -signal.SIGTERM, done.stderr
+    assert sorted(sessions(log)) == ["first", "last"]
+
+
 def test_a_forked_child_records_its_own_turns_under_its_own_name(tmp_path: Path) -> None:
     body = """
 stop = threading.Event()

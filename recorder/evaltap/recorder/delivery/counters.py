@@ -71,6 +71,8 @@ class LiveCounters:
     def settle(self, held: Callable[[], int]) -> None:
         """Count the turns held as dropped although a hanging log may still take them."""
         with self._lock:
+            if self._settled:
+                return
             turns = held()
             self._recorded += turns
             self._dropped["close_timeout"] += turns

@@ -77,7 +77,7 @@ class Pipeline:
         self._off_reason = ""
         self._faults = Faults()
         self._fault_count = 0
-        self._closed = self._complete = False
+        self._closed = self._stopped = self._complete = False
         self._custom_redactor = redactor
         self._ids = ids
         self._custom_sink = sink is not None
@@ -217,14 +217,16 @@ class Pipeline:
 
         By default the timeout is `close_timeout_seconds` without progress, and five times as long in all.
         """
-        if not self._closed:
+        # Also while it is being closed: a SIGTERM may have interrupted that, and ends the process.
+        if not self._stopped:
             self._closed = True
             self._switch_off("closed")
-            lifecycle.forget(self)
             given = self._seconds(timeout_seconds)
             seconds = self.config.close_timeout_seconds if given is None else given
             at_most = seconds * PATIENT_CLOSES if given is None else seconds
             self._complete = self._stop(Deadline(seconds, at_most))
+            self._stopped = True
+            lifecycle.forget(self)
         return self._complete
 
     def after_fork_in_child(self) -> None:
