@@ -317,23 +317,29 @@ def test_sessions_that_cannot_be_replayed_are_counted_by_reason(evaltap: Evaltap
     assert found["metrics"]["ends_with_stop"]["new"]["rate"] == 1.0, "though it has no tool calls"
 
 
+def record_stateless(evaltap: Evaltap, *conversations: list[str]) -> None:
+    """Land sessions of one turn, as of a service that gets the whole conversation with each request."""
+    lines = []
+    for number, (*before, asked) in enumerate(conversations):
+        said = [("system", "Sell."), *zip(("user", "assistant") * 9, before, strict=False)]
+        turn = {
+            "contextMessages": [{"role": role, "content": text} for role, text in said],
+            "userContent": {"role": "user", "content": asked},
+            "finalResponse": {"role": "assistant", "content": "On Monday, then."},
+            "telemetry": {"status": "ok"},
+        }
+        case = {"evalMode": "trace", "sessionInput": {"appName": "shop"}}
+        lines.append(json.dumps({"evalId": f"s{number}", **case, "actualConversation": [turn]}))
+    Path("cases.jsonl").write_text("\n".join(lines))
+    evaltap("record", "cases", "cases.jsonl", "--log", "shop.log.db")
+    land(evaltap)
+
+
 @pytest.mark.slow
 def test_what_was_said_before_a_session_is_said_again_or_the_session_left_out(
     evaltap: Evaltap,
 ) -> None:
-    """A service without sessions gets the conversation with each request."""
-    said = [("system", "Sell."), ("user", "To Rome."), ("assistant", "When?")]
-    turn = {
-        "contextMessages": [{"role": role, "content": text} for role, text in said],
-        "userContent": {"role": "user", "content": "On Monday."},
-        "finalResponse": {"role": "assistant", "content": "On Monday, then."},
-        "telemetry": {"status": "ok"},
-    }
-    case = {"evalMode": "trace", "sessionInput": {"appName": "shop"}, "actualConversation": [turn]}
-    lines = [json.dumps({"evalId": f"s{number}", **case}) for number in range(3)]
-    Path("cases.jsonl").write_text("\n".join(lines))
-    evaltap("record", "cases", "cases.jsonl", "--log", "shop.log.db")
-    land(evaltap)
+    record_stateless(evaltap, *[["To Rome.", "When?", "On Monday."]] * 3)
 
     _, found, said_besides = replay(evaltap, "goes_on")
 
@@ -346,6 +352,21 @@ def test_what_was_said_before_a_session_is_said_again_or_the_session_left_out(
     )  # fmt: skip
     assert code == 2
     assert "what was said before cannot be given to the agent" in refused
+
+
+@pytest.mark.slow
+def test_messages_that_all_sessions_begin_with_are_examples_in_the_agents_prompt(
+    evaltap: Evaltap,
+) -> None:
+    examples = ["From where?", "Say a city."]
+    record_stateless(evaltap, [*examples, "thanks"], [*examples, "To Rome.", "When?", "On Monday."])
+
+    _, found, said_besides = replay(evaltap, "goes_on", "--filter", "id:s1")
+    _, both, _ = replay(evaltap, "goes_on")
+
+    assert found is not None, said_besides
+    assert found["metrics"]["ends_with_stop"]["new"]["rate"] == 0.0, "one tells nothing of examples"
+    assert both["metrics"]["ends_with_stop"]["new"]["rate"] == 0.5
 
 
 @pytest.mark.slow
