@@ -242,11 +242,13 @@ def test_a_proxy_of_the_environment_is_used_unless_the_host_is_excepted(
         lines = proxy.requests[0].splitlines()
         assert lines[0] == b"POST http://judge.example/v1/ask HTTP/1.1"
         assert b"Proxy-Authorization: Basic dXNlcjpwQHNz" in lines
+        client.close()
 
     with served(OK) as (server, _):
         monkeypatch.setenv("no_proxy", "127.0.0.1")
         direct = HttpClient(f"http://{server.address}/v1", "/ask", {})
         assert ask(direct) == b"ok"
+        direct.close()
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,8 @@ _forever: list[object] = []
 _hooked = False
 _child = 0
 """The process that `close_at_end_of_child` has looked at."""
+_FORKING = {"multiprocessing.popen_fork", "multiprocessing.forkserver"}
+"""The modules of which multiprocessing loads one in a process that forks."""
 _heard: tuple[int, int] | None = None
 """The ends of the pipe to which Python writes the numbers of the signals of a child process."""
 
@@ -201,7 +203,7 @@ def _forget_signals() -> None:
             signal.set_wakeup_fd(wakeup)
         _close_ears()
     ours = signal.getsignal(signal.SIGTERM) is _on_sigterm
-    if ours and "multiprocessing.popen_fork" in sys.modules:
+    if ours and not _FORKING.isdisjoint(sys.modules):
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
