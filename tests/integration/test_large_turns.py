@@ -80,14 +80,14 @@ def test_thousands_of_turns_that_do_not_fit_into_memory_together_are_landed_also
     monkeypatch.chdir(tmp_path)
     log = tmp_path / "log.db"
     consume = ["consume", "--log", str(log), "--db", "x.duckdb", "--until-idle"]
-    write_cases(log, 4_000, 200, lambda n: make_case(f"s-{n}", [long_turn(n)]))
+    write_cases(log, 2_400, 200, lambda n: make_case(f"s-{n}", [long_turn(n)]))
     assert main(consume) == 0
     # Few and small, but stored next to large ones.
-    write_log(log, make_records([make_case(f"small-{n}") for n in range(10)], first_seq=4_001))
+    write_log(log, make_records([make_case(f"small-{n}") for n in range(10)], first_seq=2_401))
     assert main(consume) == 0
 
     with Store("x.duckdb") as store:
-        assert store.rows("SELECT count(*) FROM turns") == [(4_010,)]
+        assert store.rows("SELECT count(*) FROM turns") == [(2_410,)]
 
 
 def long_turn(number: int) -> dict[str, Any]:
