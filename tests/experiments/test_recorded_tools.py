@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from evaltap.evaluator.store.database import Store
+from evaltap.experiments.plan import read_set
 from evaltap.recorder.privacy.pseudonyms import derived_key
 from evaltap.recorder.privacy.redactor import PatternRedactor
 from support.builders.cases import RESPONSE
@@ -118,6 +119,44 @@ def test_a_case_of_a_later_turn_gives_the_agent_what_was_said_before(evaltap: Ev
         ("row", "system | user | assistant | user"),
         ("s-1#2", "user | assistant | user"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("conversations", "said_before"),
+    [
+        (["ex1 ex2 q1", "ex1 ex2 q2"], ["", ""]),
+        (["ex1 ex2 q1", "ex1 ex2 q2 a2 q3"], ["", "q2 a2"]),
+        (["q1 a1 q2", "q1 a1 q2 a2 q3"], ["q1 a1", "q1 a1 q2 a2"]),
+        (["q1 a1 q2", "q1 a1 q2"], ["q1 a1", "q1 a1"]),
+        (["q1 a1 q2", "q3"], ["q1 a1", ""]),
+    ],
+    ids=[
+        "examples",
+        "examples and a history",
+        "parts of a talk",
+        "copies",
+        "a talk and a first turn",
+    ],
+)
+def test_what_all_recorded_cases_of_a_set_begin_with_are_examples_in_the_agents_prompt(
+    tmp_path: Path, conversations: list[str], said_before: list[str]
+) -> None:
+    cases = []
+    for number, conversation in enumerate(conversations):
+        *before, question = conversation.split()
+        case = recorded(f"s-{number}", (question, [], "Yes."))
+        roles = zip(("user", "assistant") * 9, before, strict=False)
+        case["actualConversation"][0]["contextMessages"] = [
+            {"role": "system", "content": "Be kind."},
+            *({"role": role, "content": text} for role, text in roles),
+        ]
+        cases.append(case)
+    path = tmp_path / "set.evalset.json"
+    path.write_text(json.dumps({"evalSetId": "s", "evalCases": cases}))
+
+    found = read_set(path)
+
+    assert [" ".join(one["content"] for one in case.context) for case in found.cases] == said_before
 
 
 @pytest.mark.slow

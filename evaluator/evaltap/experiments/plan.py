@@ -6,6 +6,7 @@ import hashlib
 import secrets
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Final, Literal
 
@@ -101,8 +102,9 @@ def read_set(path: Path, chosen: Sequence[str] = ()) -> CaseSet:
     """
     problems: list[str] = []
     cases: dict[str, RunCase] = {}
-    name = ""
+    name, recorded = "", True
     for number, data in enumerate(iter_cases(path), 1):
+        recorded &= bool(data.get("source")) and not data.get("contextMessages")
         name = name or data.get("evalSetId") or ""
         eval_id = data.get("evalId") or ""
         if not eval_id:
@@ -119,8 +121,29 @@ def read_set(path: Path, chosen: Sequence[str] = ()) -> CaseSet:
             hint = did_you_mean(one, cases) or "check the id"
             problems.append(f"--case {one}: no such case; {hint}")
     refuse(str(path), problems)
-    found = CaseSet(name or eval_set_name(path), tuple(cases.values()))
+    all_cases = tuple(cases.values())
+    if recorded:
+        all_cases = without_examples(all_cases)
+    found = CaseSet(name or eval_set_name(path), all_cases)
     return only(found, chosen) if chosen else found
+
+
+def without_examples(cases: Sequence[RunCase]) -> tuple[RunCase, ...]:
+    """Return recorded cases without the messages that all of them begin with.
+
+    These are examples in the prompt, which are the agent's own, unless all go on in the same way: then they
+    are parts or copies of one conversation.
+    """
+    together = zip(*(one.context for one in cases), strict=False)
+    own = sum(1 for _ in takewhile(lambda some: all(one == some[0] for one in some), together))
+    next_said = {
+        one.context[own]["content"] if one.context[own:] else one.turns[0]
+        for one in cases
+        if one.turns
+    }
+    if len(next_said) < 2:
+        return tuple(cases)
+    return tuple(replace(one, context=one.context[own:]) for one in cases)
 
 
 def only(cases: CaseSet, chosen: Collection[str]) -> CaseSet:

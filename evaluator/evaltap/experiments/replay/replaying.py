@@ -4,7 +4,7 @@ import difflib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, takewhile
+from itertools import chain
 from typing import Final
 
 import orjson
@@ -24,7 +24,7 @@ from evaltap.evaluator.store.queries import StoreReader
 from evaltap.experiments.loop import Progress, UnitDone
 from evaltap.experiments.mocks.drift import ToolDrift, drift_of, renamed
 from evaltap.experiments.mocks.recorded import names, recording_of
-from evaltap.experiments.plan import CaseSet, RunCase, read_case
+from evaltap.experiments.plan import CaseSet, RunCase, read_case, without_examples
 from evaltap.experiments.process import AgentProcess
 from evaltap.experiments.replay.recorded import (
     RecordedSession,
@@ -82,17 +82,7 @@ def draw(
         except InputError as error:
             why = " ".join(str(error).splitlines()[-1].split())
             lost[one.name] = why.removeprefix(f"{one.key[2]}: ")
-    examples = _examples(cases)
-    told = tuple(replace(one, context=one.context[examples:]) for one in cases)
-    return Drawn(tuple(sessions), chances, CaseSet(SET, told), lost)
-
-
-def _examples(cases: Sequence[RunCase]) -> int:
-    """Return how many messages all sessions begin with: examples in the prompt, which are the agent's own."""
-    if len({one.turns[0] for one in cases}) < 2:  # so might copies of one conversation
-        return 0
-    together = zip(*(one.context for one in cases), strict=False)
-    return sum(1 for _ in takewhile(lambda some: all(one == some[0] for one in some), together))
+    return Drawn(tuple(sessions), chances, CaseSet(SET, without_examples(cases)), lost)
 
 
 def _case(session: RecordedSession, recorded: Session) -> RunCase:
