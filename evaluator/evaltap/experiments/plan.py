@@ -45,6 +45,8 @@ class RunCase(MetCase):
     digest: str
     is_recorded: bool = False
     """Whether it comes from production, whose tools must not run by accident."""
+    states_context: bool = False
+    """Whether the case itself, and no recording, says what was said before."""
     is_bare: bool = False
     """Whether only the user's messages are known of it, and no results of tools."""
 
@@ -102,9 +104,8 @@ def read_set(path: Path, chosen: Sequence[str] = ()) -> CaseSet:
     """
     problems: list[str] = []
     cases: dict[str, RunCase] = {}
-    name, recorded = "", True
+    name = ""
     for number, data in enumerate(iter_cases(path), 1):
-        recorded &= bool(data.get("source")) and not data.get("contextMessages")
         name = name or data.get("evalSetId") or ""
         eval_id = data.get("evalId") or ""
         if not eval_id:
@@ -116,24 +117,24 @@ def read_set(path: Path, chosen: Sequence[str] = ()) -> CaseSet:
             cases[eval_id] = _case(eval_id, data, problems if concerns else [])
     if not cases:
         problems.append("contains no cases; add at least one")
-    for one in chosen:
-        if one not in cases:
-            hint = did_you_mean(one, cases) or "check the id"
-            problems.append(f"--case {one}: no such case; {hint}")
+    problems += [
+        f"--case {one}: no such case; {did_you_mean(one, cases) or 'check the id'}"
+        for one in chosen
+        if one not in cases
+    ]
     refuse(str(path), problems)
-    all_cases = tuple(cases.values())
-    if recorded:
-        all_cases = without_examples(all_cases)
-    found = CaseSet(name or eval_set_name(path), all_cases)
+    found = CaseSet(name or eval_set_name(path), without_examples([*cases.values()]))
     return only(found, chosen) if chosen else found
 
 
 def without_examples(cases: Sequence[RunCase]) -> tuple[RunCase, ...]:
-    """Return recorded cases without the messages that all of them begin with.
+    """Return cases without the messages that all of them begin with, if they were recorded.
 
     These are examples in the prompt, which are the agent's own, unless all go on in the same way: then they
     are parts or copies of one conversation.
     """
+    if not all(one.is_recorded and not one.states_context for one in cases):
+        return tuple(cases)
     together = zip(*(one.context for one in cases), strict=False)
     own = sum(1 for _ in takewhile(lambda some: all(one == some[0] for one in some), together))
     next_said = {
@@ -222,6 +223,7 @@ def _case(eval_id: str, data: CaseData, problems: list[str]) -> RunCase:
         recording=recording_of(data),
         mocks=_mocks(given, eval_id, problems),
         is_recorded=bool(data.get("source")),
+        states_context=bool(data.get("contextMessages")),
         is_bare=not any(recorded) and not describes,
         scenario=scenario,
         expects=expects,
