@@ -77,6 +77,7 @@ EXPLAINED = {
     "glin_profanity",
     "py3langid",
     "pyarrow",
+    "yaml",
     "pytest",
     "ray",
     "truststore",
