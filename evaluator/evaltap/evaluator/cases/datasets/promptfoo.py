@@ -8,8 +8,9 @@ from typing import Final
 
 import orjson
 
+from evaltap.evaluator.cases.datasets.conversations import is_chat
 from evaltap.evaluator.cases.datasets.inspect_logs import TELEMETRY
-from evaltap.schemas.data import Json
+from evaltap.schemas.data import Json, json_bytes
 
 _RESULT: Final = {"failureReason", "prompt", "promptIdx", "provider", "success", "testIdx", "vars"}
 _ERROR: Final = 2
@@ -40,7 +41,9 @@ def promptfoo_result(row: Mapping[str, Json]) -> Mapping[str, Json] | None:
     return {
         "id": test.get("description") or f"test-{row['testIdx']}",
         "input": _asked(_object(row["prompt"]).get("raw")),
-        "actual_output": output if isinstance(output, str) or output is None else _json(output),
+        "actual_output": output
+        if isinstance(output, str) or output is None
+        else json_bytes(output).decode(),
         "expected_output": equal[0] if len(equal) == 1 and isinstance(equal[0], str) else None,
         "vars": row["vars"] or None,
         "provider": _object(row["provider"]).get("id"),
@@ -59,10 +62,7 @@ def _asked(raw: Json) -> Json:
         messages = orjson.loads(raw)
     except orjson.JSONDecodeError:
         return raw
-    said = isinstance(messages, list) and all(
-        isinstance(one, dict) and "role" in one for one in messages
-    )
-    return messages if said and messages else raw
+    return messages if is_chat(messages) else raw
 
 
 def _telemetry(row: Mapping[str, Json], usage: Mapping[str, Json]) -> dict[str, Json]:
@@ -76,10 +76,6 @@ def _telemetry(row: Mapping[str, Json], usage: Mapping[str, Json]) -> dict[str, 
     if row["failureReason"] != _ERROR:
         return found | {"status": "ok"}
     return found | {"status": "error", "error": {"message": str(row.get("error") or "")}}
-
-
-def _json(value: Json) -> str:
-    return orjson.dumps(value).decode()
 
 
 def _object(value: Json) -> Mapping[str, Json]:
