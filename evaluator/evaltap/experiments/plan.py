@@ -4,11 +4,11 @@ change.
 
 import hashlib
 import secrets
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import takewhile
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import orjson
 
@@ -294,18 +294,23 @@ def _context(
 ) -> Iterator[ChatMessage]:
     """Yield the messages before the conversation: the case's, otherwise those of its first turn.
 
-    Of what a recorder has seen before a turn, only what was said counts: instructions are the agent's own.
+    Of what a recorder has seen before a turn, only what was said counts.
     """
     before = data.get("contextMessages") or ()
     if not before:
         before = next(((one or {}).get("contextMessages") or () for one in recorded), ())
         if data.get("source"):
-            before = [one for one in before if one and one.get("role") in ("user", "assistant")]
+            before = without_instructions(before)
     for message in before:
         if not isinstance(message, dict):
             problems.append(f"{eval_id}: contextMessages holds a null")
             continue
         yield {"role": message.get("role") or "system", "content": message.get("content") or ""}
+
+
+def without_instructions(messages: Iterable[Any]) -> list[Any]:
+    """Return what user and agent said: instructions are the agent's own, and may have changed with it."""
+    return [one for one in messages if one and one.get("role") in ("user", "assistant")]
 
 
 def _says_what_is_expected(turn: CaseData) -> bool:

@@ -24,7 +24,13 @@ from evaltap.evaluator.store.queries import StoreReader
 from evaltap.experiments.loop import Progress, UnitDone
 from evaltap.experiments.mocks.drift import ToolDrift, drift_of, renamed
 from evaltap.experiments.mocks.recorded import names, recording_of
-from evaltap.experiments.plan import CaseSet, RunCase, read_case, without_examples
+from evaltap.experiments.plan import (
+    CaseSet,
+    RunCase,
+    read_case,
+    without_examples,
+    without_instructions,
+)
 from evaltap.experiments.process import AgentProcess
 from evaltap.experiments.replay.recorded import (
     RecordedSession,
@@ -94,8 +100,7 @@ def _case(session: RecordedSession, recorded: Session) -> RunCase:
         case,
         eval_id=session.name,
         app_name=session.key[0],
-        # Instructions are the agent's own, and may have changed with it.
-        context=tuple(one for one in case.context if one["role"] in ("user", "assistant")),
+        context=tuple(without_instructions(case.context)),
         expected=(),
         has_reference=False,
         recording=recording_of({"actualConversation": [one.actual for one in recorded.turns]}),
