@@ -49,13 +49,7 @@ def evaluate(
         found = evaluate("golden.evalset.json", "metrics.json", agent=answer, runs=5)
         found.outcome.metrics[0].rate.interval
     """
-    for option, count in (("runs", runs), ("concurrency", concurrency)):
-        if not isinstance(count, int) or count < 1:
-            raise InputError(f"{option}: found {count!r}; expected a whole number from 1 on")
-    if not isinstance(turn_seconds, int | float) or turn_seconds <= 0:
-        raise InputError(f"turn_seconds: found {turn_seconds!r}; expected a number above 0")
-    if tools is not None and not isinstance(tools, MockChoice):
-        raise InputError(f"tools: found {tools!r}; expected a MockChoice")
+    _check(runs, concurrency, turn_seconds, tools)
     scorer = metrics if isinstance(metrics, CaseScorer) else scorer_of(metrics, services)
     name = _text_of(agent)
     settings = Settings(
@@ -82,6 +76,17 @@ def evaluate(
         return run_experiment(request, scorer, db, start=start)
     with TemporaryStore() if db is None else Store(db) as store:
         return run_experiment(request, scorer, store, start=start)
+
+
+def _check(runs: object, concurrency: object, turn_seconds: object, tools: object) -> None:
+    """Raise InputError for what the command line would refuse."""
+    for option, count in (("runs", runs), ("concurrency", concurrency)):
+        if not isinstance(count, int) or count < 1:
+            raise InputError(f"{option}: found {count!r}; expected a whole number from 1 on")
+    if not isinstance(turn_seconds, int | float) or turn_seconds <= 0:
+        raise InputError(f"turn_seconds: found {turn_seconds!r}; expected a number above 0")
+    if tools is not None and not isinstance(tools, MockChoice):
+        raise InputError(f"tools: found {tools!r}; expected a MockChoice")
 
 
 def _text_of(agent: object) -> str:
