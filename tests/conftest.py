@@ -5,6 +5,7 @@ import atexit
 import gc
 import os
 import shutil
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
@@ -75,6 +76,14 @@ def landing_knows_few_names() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lander, "_BITS", 1 << 22)
         yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def language_model_goes() -> Iterator[None]:
+    """Let py3langid's model go after each file whose tests read languages: 75 MB that few files need."""
+    yield
+    if model := sys.modules.get("py3langid.langid"):
+        vars(model)["IDENTIFIER"] = None
 
 
 @pytest.fixture

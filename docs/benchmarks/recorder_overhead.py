@@ -14,10 +14,18 @@ the interpreter lock.  `--pause-ms` is the pause between turns that real agents 
 what a processor adds to the spans, by CPU in the middle, in terms of what the batch processor adds.
 
     python docs/benchmarks/recorder_overhead.py [--turns 200] [--rounds 15] [--pause-ms 2]
+
+With `--redaction`, what share of the process's CPU redaction has in turns of the plain API: of the same
+texts each time, and of new ones, whose prose speaks of codes, keys and passwords.  Recorders with and without
+redaction take turns.
+
+    python docs/benchmarks/recorder_overhead.py --redaction [--turns 200] [--rounds 15]
 """
 
 import argparse
 import json
+import random
+import re
 import statistics
 import tempfile
 import time
@@ -112,6 +120,90 @@ def turn_api(folder: Path) -> tuple[Turn, Callable[[], object]]:
     return turn, lambda: recorder.close(60)
 
 
+SENTENCES = (
+    "The access code of item {n} has not changed since {d} May, so the key stays the same.",
+    "Your password was reset {d} days ago; the token limit is {n} tokens.",
+    "Please send the address and the name of customer {n} to the {w} team.",
+    "Error code {n}: the primary key of table {w} is missing (see {w}.{w}).",
+    "Run `{w} --{w} {d}` and compare {w}_{w}={n} with the value of {w}, or write to @{w}.",
+    "Die Bestellung {n} wurde am {d}. Mai an die Adresse geliefert; der Code ist gültig.",
+    "订单 {n} 已于5月{d}日发货,请确认收货地址和密码是否正确。",
+    "The {w} {w} of the {w} is {w} in {n} {w}, see https://{w}.example.com/{w}/{w}?page={d}.",
+    *("The {w} {w} the {w}, and {w} {w} {w} with {d} {w}: {w}." for _ in range(4)),
+    *("{w} {w} {w} {w} {w} {w} {w} {w} {w}, {w} {w}." for _ in range(8)),
+)
+"""A third of them has a word that redaction has to look at more closely."""
+DOCS = Path(__file__).parents[1]
+
+Content = tuple[str, Any, Any, str]
+"""A user message, the arguments and the result of each call, an answer."""
+
+
+def same_texts(number: int) -> Content:
+    """Return the texts of every turn."""
+    return USER, [ARGUMENTS] * STEPS, [RESULT] * STEPS, ANSWER
+
+
+def new_texts() -> Callable[[int], Content]:
+    """Return a function that returns texts in no other turn, of the words of this documentation."""
+    pages = "".join(page.read_text() for page in sorted(DOCS.glob("*/*.md")))
+    vocabulary = sorted(set(re.findall("[a-z]{3,12}", pages)))
+    draw = random.Random(1)
+
+    def fill(field: re.Match[str]) -> str:
+        if field[1] == "w":
+            return draw.choice(vocabulary)
+        return str(draw.randrange(1, 31 if field[1] == "d" else 99_999))
+
+    def prose(sentences: int, of: tuple[str, ...] = SENTENCES) -> str:
+        return re.sub(r"{(\w)}", fill, " ".join(draw.choice(of) for _ in range(sentences)))
+
+    def texts(number: int) -> Content:
+        arguments = [{"q": prose(1, ("item {n} {w} {w}",)), "n": number} for _ in range(STEPS)]
+        results = [
+            {"rows": [{"id": n, "label": prose(1, ("{w} {w} {w} {w}",))} for n in range(20)]}
+            for _ in range(STEPS)
+        ]
+        return prose(3), arguments, results, prose(6)
+
+    return texts
+
+
+def recorded(folder: Path, contents: list[Content], *, redaction: bool) -> float:
+    """Return the CPU time of the process for recording turns."""
+    recorder = Recorder(folder / "share.db", redaction=redaction)
+    began = time.process_time()
+    for number, (user, arguments, results, answer) in enumerate(contents):
+        with recorder.turn(session_id=f"s-{number}", user=user) as turn:
+            for step in range(STEPS):
+                turn.model("m", input_tokens=100)
+                turn.tool("get_order", arguments[step], id=f"c-{step}", result=results[step])
+            turn.respond(answer)
+        if number % 20 == 19:
+            recorder.flush(60)
+    recorder.flush(60)
+    took = time.process_time() - began
+    recorder.close(60)
+    return took
+
+
+def print_shares(turns: int, rounds: int) -> None:
+    """Print the shares of redaction."""
+    for name, texts in (("same texts", same_texts), ("new texts", new_texts())):
+        with_, without = [], []
+        for number in range(rounds + 1):
+            contents = [texts(one) for one in range(turns)]
+            for redaction in (True, False) if number % 2 else (False, True):
+                with tempfile.TemporaryDirectory() as folder:
+                    took = recorded(Path(folder), contents, redaction=redaction)
+                (with_ if redaction else without).append(took / turns * 1e3)
+        shares = [1 - off / on for on, off in list(zip(with_, without, strict=True))[1:]]
+        print(
+            f"{name}: {min(with_):.2f} ms a turn, {min(without):.2f} ms without redaction;", end=" "
+        )
+        print(f"share of redaction {statistics.median(shares):.0%}")
+
+
 def contenders(folder: Path) -> dict[str, Callable[[], tuple[Turn, Callable[[], object]]]]:
     """Return by name how each contender is set up."""
     return {
@@ -142,7 +234,11 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--pause-ms", type=float, default=2)
+    parser.add_argument("--redaction", action="store_true", help="print what share redaction has")
     options = parser.parse_args()
+    if options.redaction:
+        print_shares(options.turns, options.rounds)
+        return
     found: dict[str, list[tuple[float, ...]]] = {}
     for _ in range(options.rounds):
         with tempfile.TemporaryDirectory() as folder:

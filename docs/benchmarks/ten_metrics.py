@@ -3,7 +3,8 @@
 The floor decodes each case with orjson and compares tool calls and answer as dictionaries.  Both run in turn
 in one process and are measured in processor time, so the ratio holds on a noisy machine.  The cases are those
 of score_files.py, in which 3 in 10 turns differ: as they are, with shuffled references, so that nearly every
-turn fails some metric, and with the references in the order of the calls.
+turn fails some metric, and with the references in the order of the calls.  Each round scores new cases:
+what is remembered of turns seen before counts only as far as turns resemble each other.
 
     python docs/benchmarks/ten_metrics.py [--cases 300] [--rounds 15]
 """
@@ -67,8 +68,8 @@ def in_order(line: bytes) -> bytes:
     return orjson.dumps(case)
 
 
-def report(title: str, lines: Sequence[bytes], rounds: int) -> None:
-    """Print what sets of metrics cost for some cases."""
+def report(title: str, batches: Sequence[Sequence[bytes]]) -> None:
+    """Print what sets of metrics cost for a batch of cases."""
     sets = {
         "two matchers": scoring([]),
         "ten metrics": scoring(TRAJECTORY[:EIGHT]),
@@ -76,15 +77,16 @@ def report(title: str, lines: Sequence[bytes], rounds: int) -> None:
     }
     floors: list[float] = []
     times: dict[str, list[float]] = {name: [] for name in sets}
-    for _ in range(rounds):
+    for lines in batches:
         floors.append(seconds(floor, lines))
         for name, work in sets.items():
             times[name].append(seconds(work, lines))
-    each = statistics.median(floors) / len(lines) * 1e6
+    count = len(batches[0])
+    each = statistics.median(floors) / count * 1e6
     print(f"{title}: floor {each:.0f} us a case of 5 KB, two turns of four calls")
     for name, taken in times.items():
         ratio = statistics.median(one / base for one, base in zip(taken, floors, strict=True))
-        print(f"  {name:13} {statistics.median(taken) / len(lines) * 1e6:5.0f} us   {ratio:5.2f} x")
+        print(f"  {name:13} {statistics.median(taken) / count * 1e6:5.0f} us   {ratio:5.2f} x")
 
 
 def main() -> None:
@@ -94,11 +96,14 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "cases.jsonl"
-        write_cases(path, options.cases)
+        write_cases(path, options.cases * options.rounds)
         lines = path.read_bytes().splitlines()
     gc.disable()  # as in the workers of `evaltap score`
-    report("references shuffled", lines, options.rounds)
-    report("references in order", [*map(in_order, lines)], options.rounds)
+    batches = [
+        lines[first : first + options.cases] for first in range(0, len(lines), options.cases)
+    ]
+    report("references shuffled", batches)
+    report("references in order", [[*map(in_order, batch)] for batch in batches])
 
 
 if __name__ == "__main__":

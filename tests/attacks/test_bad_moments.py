@@ -79,7 +79,7 @@ def test_more_open_turns_than_wait_for_a_log_are_written_while_they_are_closed(
 BACKLOG = """
 import sys
 from evaltap.recorder import Recorder
-recorder = Recorder(sys.argv[1], close_timeout_seconds=1, queue_max_events=1_000_000)
+recorder = Recorder(sys.argv[1], close_timeout_seconds=2, queue_max_events=1_000_000)
 for number in range(3000):
     with recorder.turn(session_id=f"s-{number}", user="write to bob@example.com " * 40) as turn:
         for _ in range(4):
@@ -212,18 +212,23 @@ def test_turns_held_for_their_sessions_are_counted_once_when_a_log_hangs_at_its_
 class Slow(MemorySink):
     """Takes a while for each batch."""
 
+    seconds = 0.2
+
     def append(self, records: Sequence[WireRecord]) -> None:
-        time.sleep(0.2)
+        time.sleep(self.seconds)
         super().append(records)
 
 
 @pytest.mark.slow
 def test_closing_waits_as_long_as_turns_are_written() -> None:
     sink = Slow()
-    recorder = Recorder(sink=sink, close_timeout_seconds=1.6)
+    sink.seconds = 0.5
+    recorder = Recorder(sink=sink, close_timeout_seconds=4)
     record(recorder, 2_500)
+    began = time.monotonic()
 
     assert recorder.close()
+    assert time.monotonic() - began > 4
     assert_accounted(recorder, 2_500)
     assert len(sink.cases) == 2_500
 

@@ -47,7 +47,7 @@ def test_no_answer_decides_how_long_a_schema_takes(schema: Any, value: Any) -> N
 
     compile_schema(schema)(value)
 
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 10
 
 
 @pytest.mark.parametrize(
@@ -68,6 +68,12 @@ def test_no_answer_decides_how_long_a_schema_takes(schema: Any, value: Any) -> N
 )  # fmt: skip
 def test_patterns_mean_what_they_meant(schema: Any, value: Any, valid: bool) -> None:
     assert (compile_schema(schema)(value) is None) == valid
+
+
+def test_a_number_beyond_doubles_is_a_violation_and_no_error() -> None:
+    found = compile_schema({"multipleOf": 0.1})(10**400)
+
+    assert found == "json schema validation failed: a number is out of the range of doubles"
 
 
 @pytest.mark.parametrize(

@@ -138,6 +138,18 @@ def test_a_function_in_the_place_of_duckdbs_is_refused(
     assert "contains functions" in said.err
 
 
+def test_a_trigger_is_refused_before_it_can_change_what_is_written(folder: Path) -> None:
+    change(
+        lambda c: c.execute(
+            "CREATE TRIGGER amends AFTER INSERT ON turns FOR EACH STATEMENT"
+            " UPDATE scores SET status = 'passed'"
+        )
+    )
+
+    with pytest.raises(StoreError, match=r"contains triggers \(amends\)"):
+        Store("x.duckdb")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "statement",

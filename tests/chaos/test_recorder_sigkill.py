@@ -209,13 +209,27 @@ def test_a_killed_agent_loses_no_turn_of_half_a_second_ago_and_mostly_none_of_50
     assert sum(line[0] == "ended" for lines, _ in ledger for line in lines) > 10 * KILLS
 
 
+def oldest_turn(log: Path, lives: list[tuple[list[list[str]], int]]) -> int:
+    """Return the offset of the record of the turn that ended longest before its agent was killed."""
+    ages = [
+        (killed_at - int(line[2]), line[1])
+        for lines, killed_at in lives
+        for line in lines
+        if line[0] == "ended"
+    ]
+    _, name = max(ages)
+    return next(
+        record.offset for record in read_log_file(log) if f'"{name}"'.encode() in record.value
+    )
+
+
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        ('DELETE FROM records WHERE "offset" = 12', "lost"),
+        ('DELETE FROM records WHERE "offset" = ?', "lost"),
         ("INSERT INTO records (key, headers, value, appended_at) SELECT key, headers, value, 0"
-         ' FROM records WHERE "offset" = 12', "duplicated"),
-        ("UPDATE records SET value = substr(value, 1, 100) WHERE \"offset\" = 30", "torn"),
+         ' FROM records WHERE "offset" = ?', "duplicated"),
+        ("UPDATE records SET value = substr(value, 1, 100) WHERE \"offset\" = ?", "torn"),
     ],
 )  # fmt: skip
 @pytest.mark.chaos
@@ -226,7 +240,7 @@ def test_the_checker_sees_a_planted_loss_a_double_and_a_torn_record(
     rng = random.Random(4)
     ledger = [live_and_die(BY_HAND, log, f"life{number}", rng) for number in range(3)]
     with sqlite3.connect(log) as connection:
-        connection.execute(damage)
+        connection.execute(damage, [oldest_turn(log, ledger)])
     connection.close()
 
     wrong = look(log, ledger)

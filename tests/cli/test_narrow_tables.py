@@ -30,6 +30,18 @@ def test_near_duplicates_are_a_table_of_80_columns(evaltap: Evaltap) -> None:
     assert lines[3].rstrip().endswith("a-session")
 
 
+@pytest.mark.parametrize("command", ["cases", "set duplicates", "sql"])
+def test_wide_letters_are_not_cut_where_there_is_room(
+    evaltap: Evaltap, tmp_path: Path, command: str
+) -> None:
+    landed(tmp_path / "wide", [Asked("请取消订单一二三四五六")])
+    query = ["SELECT user_text FROM latest_turns"] if command == "sql" else []
+
+    _, out, _ = evaltap(*command.split(), "wide/x.duckdb", *query)
+
+    assert "请取消订单一二三四五六" in out
+
+
 @pytest.mark.parametrize("command", [["runs"], ["cases"], ["report"], ["estimate"]])
 def test_lines_in_a_pipe_do_not_end_in_blanks(evaltap: Evaltap, command: list[str]) -> None:
     name, *options = command

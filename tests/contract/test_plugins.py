@@ -24,7 +24,8 @@ from plugin_drivers import (
     PydanticAI,
     Strands,
 )
-from plugin_drivers.driver import ALL, AgentSpec, Driver, Tap, call, get_order, latest, says, tapped
+from plugin_drivers.driver import ALL, AgentSpec, Driver, Tap, call, get_order, says, tapped
+from support.builders.witness import latest
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(64))
 ORDER = {"order_id": "A", "total": 42.5}

@@ -217,8 +217,8 @@ def test_clients_that_run_at_once_are_answered_each_from_its_own_recording(
 
 
 @pytest.mark.slow
-def test_twenty_replays_have_no_effect(tmp_path: Path, shop: Shop, runs: Runs) -> None:
-    for number in range(20):
+def test_ten_replays_have_no_effect(tmp_path: Path, shop: Shop, runs: Runs) -> None:
+    for number in range(10):
         recording = Recording(recorded(SELL, sku="A", result=f"A {number}"))
         steps = (says("", call(SELL, "t1", sku="A")), says("Done."))
         ended, _ = played(tmp_path, shop, runs, recording, *steps, eval_id=f"c-{number}")

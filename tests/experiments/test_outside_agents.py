@@ -104,7 +104,7 @@ WRONG = {
     """print('{"answer": "x", "usage": {"input_tokens": "7"}}')""": "has input_tokens '7'",
     """print('{"answer": "x", "usage": {"cost_usd": -1}}')""": "has cost_usd '-1'; expected an amount",
     """print('{"answer": "x", "usage": {"cost_usd": NaN}}')""": "has cost_usd 'nan'",
-    """print('{"answer": "x"}\\n{"answer": "y"}')""": "the command answered twice, the second time",
+    """os.write(1, b'{"answer": "x"}\\n{"answer": "y"}\\n')""": "the command answered twice, the second",
     "sys.exit('no key')": "the command exited with code 1 without an answer; it printed last: no key",
     "os.kill(os.getpid(), 9)": "the command was killed by signal 9 without an answer",
     "os.close(1); time.sleep(60)": "the command closed its output without an answer",

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from evaltap.evaluator.scoring.contract.context import Services
 from evaltap.evaluator.scoring.contract.judge import (
     JudgeNotConfigured,
     JudgeRequest,
@@ -19,6 +20,21 @@ from evaltap.schemas.errors import InputError
 from support.builders.cases import EXACT
 
 PROMPTS = {"tone": "Answer {name}.", "format": "Use words."}
+ANSWERS = {
+    "metricName": "answers",
+    "evaluatorName": "rule_avg_score",
+    "threshold": 1,
+    "criterion": {"rules": {"rules": [{"id": "any", "type": "regex", "value": "."}]}},
+}
+KIND = {
+    "metricName": "kind",
+    "evaluatorName": "llm_criteria",
+    "threshold": 1,
+    "criterion": {
+        "llmJudge": {},
+        "grading": {"criteria": [{"id": "kind", "text": "It is kind.", "scale": "binary"}]},
+    },
+}
 
 
 def write_set(folder: Path, name: str, *questions: str) -> Path:
@@ -138,6 +154,68 @@ def test_breaking_the_agent_does_not_raise_the_score(tmp_path: Path) -> None:
     (only,) = found.rounds
     assert only.validation is not None
     assert (only.validation.score, only.accepted) == (0.0, False)
+
+
+def judged_by(fails: Callable[[str], bool]) -> Services:
+    """A judge that finds no answer kind, and is not to be had for some questions."""
+
+    def says(request: JudgeRequest) -> str:
+        if fails(request.prompt):
+            raise JudgeUnavailable("overloaded")
+        return json.dumps({"grades": {"kind": {"reason": "curt", "value": 0}}})
+
+    return Services(judge=lambda _: ScriptedJudge(says))
+
+
+@pytest.mark.slow
+def test_a_metric_that_lost_its_judge_does_not_raise_the_score(sets: tuple[Path, Path]) -> None:
+    judge = writer({"tone": "polite {name}", "format": "words"})
+    services = judged_by(lambda prompt: "dear" in prompt)
+
+    found = improve(*sets, [ANSWERS, KIND], prompts=PROMPTS, agent=agent_of, writer=judge,
+                    services=services, limits=Limits(rounds=1))  # fmt: skip
+
+    (only,) = found.rounds
+    assert only.validation is not None
+    assert (found.baseline.score, only.validation.score, only.validation.invalid) == (0.5, 1.0, 2)
+    assert (only.accepted, found.prompts) == (False, PROMPTS)
+
+
+def test_a_set_without_verdicts_is_no_baseline(sets: tuple[Path, Path]) -> None:
+    with pytest.raises(InputError, match="2 runs without a verdict, such as zoe: kind: Judge"):
+        improve(*sets, [ANSWERS, KIND], prompts=PROMPTS, agent=agent_of, writer=writer(),
+                services=judged_by(lambda _: True))  # fmt: skip
+
+
+def test_that_nothing_failed_is_not_said_of_runs_without_a_verdict(
+    sets: tuple[Path, Path],
+) -> None:
+    found = improve(*sets, [ANSWERS, KIND], prompts=PROMPTS, agent=agent_of, writer=writer(),
+                    services=judged_by(lambda prompt: "ann" in prompt or "bob" in prompt))  # fmt: skip
+
+    assert found.stopped_by == "nothing_failed"
+    assert "2 runs without a verdict, such as ann: kind: JudgeUnavailable" in found.problem
+
+
+@pytest.mark.slow
+def test_a_case_in_both_sets_is_warned_of(tmp_path: Path) -> None:
+    both = write_set(tmp_path, "train", "ann", "zoe"), write_set(tmp_path, "all", "zoe", "kim")
+
+    with pytest.warns(UserWarning, match=r"1 case also in .*train.*, such as zoe"):
+        found = run(both, writer(advises=()), limits=Limits(rounds=1))
+
+    assert found.baseline.score == 0
+
+
+def test_variables_of_any_template_stay(sets: tuple[Path, Path]) -> None:
+    variables = ["{app:name?}", "{total:.2f}", "{user.name}", "{{ name | upper }}", "{{ name }}"]
+    prompts = {"tone": " ".join([*variables, "{}, {'a': 1}, {{\"b\": 2}}"]), "format": "Use words."}
+    judge = writer({"tone": "Answer {'b': 2}.", "format": "Use words."})
+
+    found = improve(*sets, [EXACT], prompts=prompts, agent=agent_of, writer=judge,
+                    limits=Limits(rounds=1))  # fmt: skip
+
+    assert found.rounds[0].rejected == {"tone": f"its placeholders differ: {', '.join(variables)}"}
 
 
 def test_prompts_whose_runs_were_interrupted_are_not_judged(sets: tuple[Path, Path]) -> None:

@@ -13,6 +13,7 @@ from evaltap.evaluator.store.database import Store
 from evaltap.experiments import Finished, evaluate, run_case
 from evaltap.recorder import Turn
 from evaltap.schemas.errors import InputError
+from support.servers.judge_server import Answer, judge_server
 from support.worlds.running_agents import ANSWER, METRIC, case, write_set
 
 pytest_plugins = ["pytester"]
@@ -244,6 +245,33 @@ def test_a_scenario_is_a_test_with_a_simulated_user_and_expected_turns(
     ]
 
     assert outcomes == [{"passed": 1}, {"failed": 1}]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("said", "outcome"), [("#", "passed"), ("", "errors")])
+def test_a_model_in_a_file_plays_the_user_and_what_fails_is_told_without_a_traceback(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, said: str, outcome: str
+) -> None:
+    plan = {"conversationPlan": "Add 2 and 3.", "stopSignal": "#", "startingPrompt": "add 2 3"}
+    one = {"evalId": "sum", "conversationScenario": plan, "expectedRunnerEnabled": True}
+    write_set(pytester.path, [one | {"sessionInput": {}}])
+    pytester.makepyfile(test_it=TEST)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("EVALTAP_JUDGE_CACHE", "off")
+    plugins = ("-p", "evaltap.evaluator.pytest_plugin", "-p", "evaltap.experiments.pytest_plugin")
+    parts = ("--evaltap-user", "user.json", "--evaltap-expected-agent", "agents:answer")
+    with judge_server(lambda _: Answer(said)) as server:
+        (pytester.path / "user.json").write_text(
+            json.dumps({"modelName": "m", "baseURL": server.url})
+        )
+
+        result = pytester.runpytest_subprocess(
+            "-p", "no:cacheprovider", *plugins, *parts, "--evaltap-agent", "agents:answer"
+        )
+
+    result.assert_outcomes(**{outcome: 1})
+    assert "CollectError" not in result.stdout.str()
+    assert ("sum: the simulator said nothing" in result.stdout.str()) == (not said)
 
 
 def test_without_an_agent_the_cases_are_scored_as_they_are(

@@ -66,6 +66,46 @@ def test_mocks_speaks_mcp_over_standard_input_and_output() -> None:
     assert json.loads(Path("misses.jsonl").read_text())["arguments"] == {"id": "no"}
 
 
+@pytest.mark.usefixtures("evaltap")
+def test_mocks_says_where_cases_recorded_other_results_for_equal_arguments() -> None:
+    asked = {"id": 1}
+    cases = [
+        recorded(name, ("hi", [call("get", asked, result), call("add", asked, 3)], "3"))
+        for name, result in (("a", "one"), ("b", "two"))
+    ]
+    Path("shop.evalset.json").write_text(json.dumps({"evalSetId": "shop", "evalCases": cases}))
+
+    (_, _, both), (_, _, one) = speak(), speak(more=("--case", "a"))
+
+    assert "get has other results for equal arguments in the cases a and b" in both
+    assert "add has" not in both
+    assert "other results" not in one
+
+
+@pytest.mark.usefixtures("evaltap")
+def test_mocks_answers_as_the_set_declares_before_it_answers_from_the_recording() -> None:
+    case = recorded("a", ("hi", [call("get", {"id": 1}, "recorded"), call("add", {}, 3)], "3"))
+    case["conversation"] = [
+        {
+            "userContent": {"role": "user", "content": "hi"},
+            "toolMock": {"actual": [{"name": "get", "result": "declared"}]},
+        }
+    ]
+    case["toolMock"] = {"actual": [{"name": "find", "result": "of every turn"}]}
+    Path("shop.evalset.json").write_text(json.dumps({"evalSetId": "shop", "evalCases": [case]}))
+    asked = [
+        {"id": n, "method": "tools/call", "params": {"name": name, "arguments": arguments}}
+        for n, (name, arguments) in enumerate((("get", {"id": 1}), ("find", {"q": 1}), ("add", {})))
+    ]
+
+    code, (tools, *found), said = speak({"id": 9, "method": "tools/list"}, *asked)
+
+    assert [one["name"] for one in tools["result"]["tools"]] == ["get", "add", "find"]
+    texts = [one["result"]["content"][0]["text"] for one in found]
+    assert texts == ["declared", "of every turn", "3"]
+    assert (code, "Traceback" in said) == (0, False)
+
+
 def test_mocks_refuses_what_is_said_of_no_recorded_tool(evaltap: Evaltap) -> None:
     code, _, said = evaltap(
         "mocks", "shop.evalset.json", "--mcp", "--ignore-argument", "get_ordr.mail"

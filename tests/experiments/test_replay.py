@@ -64,6 +64,11 @@ skips = agent(ask=False)
 seen = set()
 
 
+def rarely(messages, turn):
+    said = old(messages, turn)
+    return said.rstrip(".") if messages[-1]["content"] in ("where is A-4", "where is A-8") else said
+
+
 def worse_at_last(messages, turn):
     asked = messages[-1]["content"]
     first = asked not in seen
@@ -165,6 +170,24 @@ def test_what_the_changed_agent_does_worse_is_named_with_the_difference(evaltap:
     assert "- answer: Refunded." in lines
     assert "+ answer: Refunded" in lines
     assert lines[-1].startswith("  latency: ")
+    assert found["notes"] == [], "fifteen of sixty are no chance"
+
+
+@pytest.mark.slow
+def test_so_few_changes_that_they_may_be_chance_are_said_to_be_few(evaltap: Evaltap) -> None:
+    record()
+    land(evaltap)
+
+    _, found, _ = replay(evaltap, "rarely")
+
+    metric = found["metrics"]["ends_with_stop"]
+    assert len(metric["newly_failing"]) == 2
+    assert metric["difference"]["interval"][1] < 0, (
+        "two of sixty, of which a sign test says p = 0.5"
+    )
+    assert [note.partition(";")[0] for note in found["notes"]] == [
+        "ends_with_stop: 2 sessions changed"
+    ]
 
 
 @pytest.mark.slow
@@ -393,7 +416,24 @@ def test_traffic_without_verdicts_says_how_to_score_it(evaltap: Evaltap) -> None
 
 
 @pytest.mark.slow
-def test_a_filter_without_sessions_and_a_metric_with_references_are_refused(
+def test_a_metric_that_could_score_no_recorded_turn_is_refused_with_the_reason(
+    evaltap: Evaltap,
+) -> None:
+    matcher = {"metricName": "tool_trajectory_avg_score", "threshold": 1}
+    Path("metrics.json").write_text(json.dumps([*METRICS, matcher]))
+    record()
+    land(evaltap)
+
+    code, _, said = replay(evaltap, "old")
+
+    assert code == 2
+    assert "tool_trajectory_avg_score: no recorded turn has a verdict" in said
+    assert "not evaluated: no reference" in said
+    assert "leave the metric out of --metrics" in said
+
+
+@pytest.mark.slow
+def test_a_filter_without_sessions_and_an_unknown_agent_are_refused(
     evaltap: Evaltap,
 ) -> None:
     record()

@@ -112,14 +112,14 @@ def test_what_is_on_the_log_before_anything_has_landed_is_not_lost(tmp_path: Pat
 @pytest.mark.chaos
 @pytest.mark.timeout(1200)
 def test_killed_at_any_moment_and_resumed_each_unit_is_there_once(tmp_path: Path) -> None:
-    cases, runs, concurrency, kills = 60, 5, 8, 15
+    cases, runs, concurrency, kills = 60, 5, 8, 10
     slow_set(tmp_path, cases, 0.05)
     options = ("--runs", str(runs), "--concurrency", str(concurrency))
     for number in range(kills):
         process = start(tmp_path, *options, *(["--resume"] if number else []))
         while not number and not (tmp_path / "calls.txt").exists():
             time.sleep(0.05)  # before it has planned, there is nothing to resume
-        time.sleep(0.12 * number + (1.2 if number else 0.1))
+        time.sleep(0.18 * number + (1.2 if number else 0.1))
         os.kill(process.pid, signal.SIGKILL)
         process.communicate()
     process = start(tmp_path, *options, "--resume")

@@ -432,7 +432,7 @@ def judging(failed: str = "") -> Any:
     ("user", "failed", "state", "reason"),
     [
         ("guest", "", "scored", None),
-        ("guest", "facts", "invalid", "failed its check: facts: about facts"),
+        ("guest", "facts", "invalid", "the check of the simulated user: facts: about facts"),
         ("blurts", "", "invalid", "said the stop signal within message 1"),
         ("loops", "", "invalid", "said the same in 3 messages, up to message 3"),
     ],

@@ -2,7 +2,10 @@
 
 import json
 import socket
+import struct
+import threading
 from collections.abc import Iterator
+from http.server import ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -34,6 +37,20 @@ def sent(url: str, headers_and_body: str | bytes) -> tuple[list[str], list[Any]]
         replies = connection.makefile("rb").read().decode()
     parts = [one.partition("\r\n\r\n") for one in replies.split("HTTP/1.1 ")[1:]]
     return [head[:3] for head, _, _ in parts], [json.loads(body) for _, _, body in parts]
+
+
+def test_an_agent_that_does_not_wait_for_its_answer_leaves_no_traceback(
+    url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    address = urlsplit(url)
+    for _ in range(3):
+        with socket.create_connection((address.hostname, address.port)) as connection:
+            connection.sendall(f"POST {address.path}/tools/find HTTP/1.1\r\n\r\n".encode())
+            reset = struct.pack("ii", 1, 0)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+
+    assert sent(url, "\r\n")[0] == ["200", "200"]
+    assert "Traceback" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -83,3 +100,27 @@ def test_a_call_that_cannot_be_read_is_refused_and_nothing_after_it_is_a_request
 
     assert statuses == [status]
     assert why in replies[0]["error"]
+
+
+def test_agents_that_call_at_once_wait_for_their_answers(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = urlsplit(url)
+    asked = f"POST {address.path}/tools/find HTTP/1.1\r\nConnection: close\r\n\r\n".encode()
+    is_ready, answer = threading.Event(), ThreadingHTTPServer.process_request
+
+    def late(*given: Any) -> None:
+        is_ready.wait(30)
+        answer(*given)
+
+    monkeypatch.setattr(ThreadingHTTPServer, "process_request", late)
+
+    connections = []
+    for _ in range(100):
+        connections.append(socket.create_connection((address.hostname, address.port), timeout=5))
+        connections[-1].sendall(asked)
+    is_ready.set()
+
+    for one in connections:
+        with one, one.makefile("rb") as reply:
+            assert reply.readline().split()[1] == b"200"

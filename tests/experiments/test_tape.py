@@ -250,6 +250,13 @@ def test_a_call_that_was_not_recorded_whole_answers_nothing_and_says_why(
         )
 
 
+def test_the_lost_result_of_another_call_is_not_why_a_call_has_none() -> None:
+    made = tape(call("get", {"id": 1}), call("get", {"id": 2}, capture={"result": "redacted"}))
+
+    with pytest.raises(ToolMiss, match="no recorded result for these arguments"):
+        made.answer("get", {"id": 3})
+
+
 def test_the_result_of_a_later_equal_call_is_not_that_of_one_that_was_lost() -> None:
     made = tape(
         call("poll", {}, "running", capture={"result": "redacted"}),
@@ -369,3 +376,14 @@ def test_the_drift_report_counts_by_tool_and_shows_how_arguments_changed() -> No
     [change] = found["by_tool"]["get"]["changed_arguments"]
     assert "id" in change["difference"]
     assert change["count"] == 1
+
+
+def test_a_recorded_call_that_was_made_without_asking_is_not_missing() -> None:
+    made = tape(call("escalate", {}), call("refund", {"order": "A"}))
+
+    made.answer("refund", {"order": "A"})
+    made.made("escalate", {})  # it handed over to another agent
+    made.made("refund", {"order": "A"})
+    made.end()
+
+    assert made.turns[-1].unused == []

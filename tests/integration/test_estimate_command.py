@@ -11,7 +11,8 @@ import pytest
 
 from evaltap.cli.main import main
 from evaltap.evaluator.store.database import Store
-from evaltap.recorder import Recorder
+from evaltap.recorder import Recorder, RedactionReport
+from evaltap.recorder.sampling.sampler import is_sampled
 from support.builders.estimated import METRICS, Estimate, Kept, Traffic, consume, land, make_traffic
 from support.proofs.estimate_oracle import Oracle
 from support.worlds.traffic import binomial_bounds
@@ -135,7 +136,7 @@ def test_the_views_have_the_same_rates(tmp_path: Path, estimate: Estimate) -> No
     assert cases["estimated_cases"] == pytest.approx(sum(weights))
 
 
-@pytest.mark.parametrize("rounds", [6, pytest.param(30, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", [6, pytest.param(20, marks=pytest.mark.slow)])
 def test_intervals_of_the_command_cover_the_truth(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], rounds: int
 ) -> None:
@@ -214,14 +215,43 @@ def test_with_a_share_of_the_rest_nothing_is_uncovered(tmp_path: Path, estimate:
     assert row["low"] < 0.1 < row["high"]
 
 
+def half(case: dict[str, Any]) -> tuple[dict[str, Any], RedactionReport] | None:
+    """A redactor that rejects every other session."""
+    return None if int(case["evalId"].partition("-")[2]) % 2 else (case, RedactionReport())
+
+
+@pytest.mark.parametrize("rules", ["", ERRORS])
+def test_a_turn_dropped_after_the_draw_stands_for_those_left_out(
+    tmp_path: Path, estimate: Estimate, rules: str
+) -> None:
+    record(tmp_path / "log.db", sample_rate=0.2, redactor=half, sample_rules=rules)
+    consume(tmp_path)
+
+    (row,) = estimate("--signal", "error_rate")
+
+    sampled = [number for number in range(300) if is_sampled(f"s-{number}", 0.2)]
+    rejected = 150 if rules else sum(number % 2 for number in sampled) / 0.2
+    stood_for = row["estimated_turns"]
+    assert rejected > 100
+    assert row["covered"] == pytest.approx(stood_for / (stood_for + rejected))
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        {"sample_max_per_minute": 60},
+        {"sample_rate": 0.3, "sample_max_per_minute": 20},
+        {"sample_rate": 0.3, "sample_max_per_minute": 20, "sample_rules": ERRORS},
+    ],
+)
 def test_turns_that_a_burst_brings_beyond_the_limit_are_uncovered(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], sampling: dict[str, Any]
 ) -> None:
     rows = []
     for sessions in ("a", "b", "c", "d", "e"):  # one estimate alone varies by a tenth
         (folder := tmp_path / sessions).mkdir()
-        record(folder / "log.db", sessions, sample_max_per_minute=60)
+        record(folder / "log.db", sessions, **sampling)
         consume(folder)
         capsys.readouterr()
         assert main(["estimate", str(folder / "x.duckdb"), "--signal", "error_rate", "--json"]) == 0

@@ -196,8 +196,11 @@ def test_a_topic_of_raw_telemetry_cannot_be_recorded_to(
     assert "are read-only" in capsys.readouterr().err
 
 
+# On each test itself: that of the broker is nearer than that of a class.
+building = pytest.mark.timeout(1_500)
+
+
 @pytest.mark.slow
-@pytest.mark.timeout(1_500)
 class TestRealCollector:
     """An OpenTelemetry Collector of our building between the agents and the topics."""
 
@@ -207,6 +210,7 @@ class TestRealCollector:
         if reason is not None:
             pytest.skip(reason)
 
+    @building
     @pytest.mark.parametrize("encoding", ["otlp_proto", "otlp_json"])
     @pytest.mark.parametrize("by_trace", [True, False])
     def test_what_agents_export_through_it_is_recorded_as_from_files(
@@ -228,6 +232,7 @@ class TestRealCollector:
         assert consume(broker, tmp_path / "x.duckdb") == 0
         assert recorded_turns(tmp_path / "x.duckdb") == turns_of_files(files, tmp_path)
 
+    @building
     def test_the_spans_of_an_sdk_arrive_as_turns(self, broker: Broker, tmp_path: Path) -> None:
         make_telemetry_topics(broker)
         exporter = {"traces": {"topic": broker.name(SPANS)}, "logs": {"topic": broker.name(LOGS)}}
@@ -242,6 +247,7 @@ class TestRealCollector:
         ]
         assert said == [(f"question {n}", f"answer {n}", 1) for n in range(5)]
 
+    @building
     def test_scores_join_the_spans_that_they_judge(self, broker: Broker, tmp_path: Path) -> None:
         make_telemetry_topics(broker)
         metrics = tmp_path / "m.json"

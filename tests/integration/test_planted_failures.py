@@ -16,7 +16,7 @@ from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.schemas import iter_cases, read_metrics
 from support.corpora.planted_failures import KINDS, Planted, planted, planted_store
 
-EACH = 8
+EACH = 4
 
 
 def parameters(*arguments: str) -> StdioServerParameters:

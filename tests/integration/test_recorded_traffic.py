@@ -9,7 +9,7 @@ from support.builders.commands import runner
 from support.worlds.recorded_traffic import Coverage, draw
 from support.worlds.traffic import binomial_bounds
 
-SETS = 15
+SETS = 12
 
 
 @pytest.mark.slow

@@ -197,7 +197,7 @@ def test_slow_clients_hold_up_no_probe() -> None:
                 one.sendall(b"GET /he")
             began = time.monotonic()
             assert get(f"{url}/healthz")[0] == 200
-            assert time.monotonic() - began < 3
+            assert time.monotonic() - began < 10
         finally:
             for one in slow:
                 one.close()

@@ -30,8 +30,8 @@ def commands(block: str) -> list[tuple[str, list[str]]]:
     return found
 
 
-def evaltap_on_path(folder: Path) -> dict[str, str]:
-    """Return an environment in which `evaltap` and `python` are those of this test run."""
+def put_on_path(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make `evaltap` and `python` those of this test run."""
     scripts = folder / "bin"
     scripts.mkdir()
     program = "import sys; from evaltap.cli.main import main; sys.exit(main())"
@@ -41,7 +41,7 @@ def evaltap_on_path(folder: Path) -> dict[str, str]:
     }.items():
         (scripts / name).write_text(text)
         (scripts / name).chmod(0o755)
-    return {**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}"}
+    monkeypatch.setenv("PATH", f"{scripts}{os.pathsep}{os.environ['PATH']}")
 
 
 @pytest.mark.parametrize(
@@ -65,9 +65,13 @@ def evaltap_on_path(folder: Path) -> dict[str, str]:
     ],
 )
 def test_a_page_does_what_it_says(
-    evaltap: Evaltap, tmp_path: Path, page: str, commands_at_least: int
+    evaltap: Evaltap,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    page: str,
+    commands_at_least: int,
 ) -> None:
-    environment = evaltap_on_path(tmp_path)
+    put_on_path(tmp_path, monkeypatch)
     work = Path()
     ran = 0
     for kind, name, content in BLOCK.findall((DOCS / page).read_text()):
@@ -76,18 +80,18 @@ def test_a_page_does_what_it_says(
             (work / name).write_text(content)
         elif kind == "console":
             for command, expected in commands(content):
-                check(evaltap, command, expected, environment)
+                check(evaltap, command, expected)
                 ran += 1
     assert ran >= commands_at_least
 
 
-def check(evaltap: Evaltap, command: str, expected: list[str], environment: dict[str, str]) -> None:
+def check(evaltap: Evaltap, command: str, expected: list[str]) -> None:
     """Run a command, in this process where no shell is needed, and compare what it says."""
     program, *arguments = shlex.split(command)
     if program == "evaltap" and not set("|&;<>$*") & set(command):
         ended, out, error = evaltap(*arguments)
     else:
-        done = subprocess.run(command, shell=True, env=environment, capture_output=True, text=True)
+        done = subprocess.run(command, shell=True, capture_output=True, text=True)
         ended, out, error = done.returncode, done.stdout, done.stderr
     code = 0
     said = out + error
@@ -117,8 +121,10 @@ ADDED = {"metricName": "trajectory_redundancy", "threshold": 0.9}
 
 
 @pytest.mark.slow
-def test_every_command_of_the_skill_runs(evaltap: Evaltap, tmp_path: Path) -> None:
-    environment = evaltap_on_path(tmp_path)
+def test_every_command_of_the_skill_runs(
+    evaltap: Evaltap, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_on_path(tmp_path, monkeypatch)
     work = Path()
     (work / "shop.py").write_text(AGENT)
     for version, calls in (("v1", 1), ("v2", 4)):
@@ -140,7 +146,7 @@ def test_every_command_of_the_skill_runs(evaltap: Evaltap, tmp_path: Path) -> No
     for block in re.findall(r"```console\n(.*?)```", skill(), re.DOTALL):
         for command, expected in commands(block):
             filled = re.sub(r"\bCASE\b", "v2-7", command).replace("tool:TOOL", "tool:get_order")
-            check(evaltap, filled, expected, environment)
+            check(evaltap, filled, expected)
             ran += 1
 
     assert ran == 15

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from evaltap.recorder import Recorder
 from support.builders.inline_recorder import InlineRecorder
-from support.builders.witness import Witness, facts_of
+from support.builders.witness import Witness, facts_of, latest
 
 Tool = Callable[..., Any]
 """A plain function; its docstring and types are what the model is told."""
@@ -199,11 +199,10 @@ class Tap(Generic[D]):
     def turns(self, *, parallel: bool = False) -> list[dict[str, Any]]:
         """Return the facts of the turns, compared with those of the spans where there are any."""
         assert self.recorder.assembler.open_runs == 0, "every run is recorded to its end"
-        self.recorder.cases = latest(self.recorder.cases)
         if self._compared:
             return self.witness.turns(parallel=parallel)
         assert self.recorder.faults == []
-        return facts_of(self.recorder.cases, parallel=parallel)
+        return facts_of(latest(self.recorder.cases), parallel=parallel)
 
     def turn(self, *, parallel: bool = False) -> dict[str, Any]:
         """Return the facts of the only turn."""
@@ -222,9 +221,3 @@ def tapped(kind: type[D], *, differ: Collection[str] = ()) -> Iterator[Tap[D]]:
         if compared:
             stack.enter_context(driver.spans_to(witness))
         yield Tap(driver, witness, compared=compared)
-
-
-def latest(cases: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the last revision of each turn."""
-    ids = ((case["evalId"], case["actualConversation"][0]["invocationId"]) for case in cases)
-    return list(dict(zip(ids, cases, strict=True)).values())

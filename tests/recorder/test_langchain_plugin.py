@@ -14,7 +14,6 @@ from langchain_core.runnables import RunnableLambda, RunnablePassthrough
 from langchain_core.tools import InjectedToolCallId, tool
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import InjectedState, ToolNode
-from langgraph.types import Command, interrupt
 from pydantic import BaseModel
 
 from plugin_drivers.driver import ALL, AgentSpec, Step, Tap, call, get_order, says, tapped
@@ -188,25 +187,6 @@ def test_a_structured_answer_is_the_final_response(tap: Tap[LangChain]) -> None:
     agent.invoke(user("Ok?"), tap.driver.config())
 
     assert tap.turn()["final"] == '{"ok":true}'
-
-
-def test_an_interrupted_run_is_a_turn_without_answer_and_its_call_no_error(
-    alone: Tap[LangChain],
-) -> None:
-    @tool
-    def approve(amount: int) -> str:
-        """Ask a human."""
-        return str(interrupt({"amount": amount}))
-
-    agent = agent_of(says("", call("approve", "c1", amount=5)), says("Refunded."), tools=[approve])
-
-    agent.invoke(user("Refund me"), alone.driver.config())
-    agent.invoke(Command(resume="yes"), alone.driver.config())
-
-    first, second = alone.turns()
-    assert (first["final"], first["status"], first["errors"]) == (None, "ok", [None])
-    assert (second["final"], second["tools"][0][3]) == ("Refunded.", "yes")
-    assert second["user"] == first["user"] == "Refund me"
 
 
 def test_a_chain_without_an_agent_is_a_turn(alone: Tap[LangChain]) -> None:

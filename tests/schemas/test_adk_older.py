@@ -150,6 +150,34 @@ def test_calls_match_as_the_configuration_of_adk_says(
 
 
 @pytest.mark.parametrize(
+    ("arguments", "wanted", "score"),
+    [  # as Google ADK 2.13 scores them
+        ({"order": 2**53}, {"order": 2**53 + 1}, 0),
+        ({"price": 1e-7}, {"price": 2e-7}, 0),
+        ({"sides": 6}, {"sides": 6.0}, 1),
+    ],
+)
+@pytest.mark.parametrize("match_type", ["EXACT", "IN_ORDER", "ANY_ORDER"])
+def test_arguments_are_equal_by_value_as_in_adk(
+    evaltap: Evaltap, match_type: str, arguments: dict[str, Any], wanted: dict[str, Any], score: int
+) -> None:
+    expected = make_turn(tools=[make_tool(arguments=wanted)])
+    given = {"tool_trajectory_avg_score": {"threshold": 1.0, "match_type": match_type}}
+
+    said = [make_turn(tools=[make_tool(arguments=arguments)])]
+    assert scores_of(evaltap, given, said, [expected]) == [score]
+
+
+@pytest.mark.parametrize("match_type", ["EXACT", "IN_ORDER", "ANY_ORDER"])
+def test_calls_that_failed_are_calls_in_adk(evaltap: Evaltap, match_type: str) -> None:
+    failed = make_tool(arguments={"order": 1}, error={"message": "timed out"})
+    options = {"threshold": 1.0, "match_type": match_type, "ignore_args": True}
+    said, wanted = [make_turn(tools=[failed])], [make_turn()]
+
+    assert scores_of(evaltap, {"tool_trajectory_avg_score": options}, said, wanted) == [1]
+
+
+@pytest.mark.parametrize(
     ("pairs", "score"),
     [  # of said and expected; as Google ADK 2.13 scores them
         ([("one two three nine", "one two three four")], 0.75),
@@ -192,6 +220,19 @@ def scores_of(
         (
             {"tool_trajectory_avg_score": {"threshold": 1, "match_type": "INORDR"}},
             "criteria.tool_trajectory_avg_score.match_type: found 'INORDR'; expected EXACT, IN_ORDER",
+        ),
+        (
+            {
+                "final_response_match_v2": {
+                    "threshold": 1,
+                    "includeIntermediateResponsesInFinal": True,
+                }
+            },
+            "include_intermediate_responses_in_final: found true, but only the final response",
+        ),
+        (
+            {"hallucinations_v1": {"threshold": 1, "evaluate_intermediate_nl_responses": True}},
+            "evaluate_intermediate_nl_responses: found true, but only the final response",
         ),
     ],
 )

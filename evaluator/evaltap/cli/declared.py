@@ -1,6 +1,6 @@
-"""A command's options, each declared once: as a field of the command's frozen dataclass.
+"""A command's options, each declared once: as a field of the command's dataclass.
 
-    @dataclass(frozen=True, slots=True, kw_only=True)
+    @dataclass(slots=True, kw_only=True, repr=False)
     class PruneOptions:
         \"\"\"The store to prune, and the age of the sessions to delete.
 
@@ -13,6 +13,7 @@
 
 The parser, the values from variables and `evaltap.toml`, the help and the reference page are derived from it:
 
+- No option is set or printed once it is parsed; code for `frozen` and `repr` would make each start slower.
 - Fields are in the order of the help. The docstring's first line is for readers of the code; what follows is
   printed in the help as it stands, 80 columns wide.
 - The annotation decides how a text becomes a value, unless `parse` does: `int` is 1 or more, `timedelta` an

@@ -4,10 +4,9 @@ import sys
 import time
 from collections import Counter, defaultdict
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
+from dataclasses import replace
 from datetime import timedelta
 from itertools import chain
-from pathlib import Path
-from typing import cast
 
 from evaltap.cli.mocking import choice_of
 from evaltap.cli.options.run import (
@@ -32,11 +31,7 @@ from evaltap.experiments.plan import CaseSet, continued, read_set
 from evaltap.experiments.process import AgentProcess
 from evaltap.experiments.running import Request, Start
 from evaltap.schemas.data import Json
-from evaltap.schemas.errors import InputError
-from evaltap.schemas.files.canonical import loads
-from evaltap.schemas.files.validation import parse
-from evaltap.schemas.formats.metric import OtherJudge
-from evaltap.schemas.known import check_known
+from evaltap.schemas.files.documents import read_option
 
 
 def request_of(
@@ -77,26 +72,17 @@ def request_of(
 def request_template(agent: CalledAgentOptions) -> Json:
     """Return what an http:// agent is sent; raise InputError for a file that cannot be read."""
     path = agent.agent_request
-    return None if path is None else _json(path)
+    return None if path is None else read_option(path, "--agent-request")
 
 
 def user_of(options: PartnerOptions, judges: JudgeSession) -> User:
     """Return who plays users; raise InputError for a file that is unreadable, or no model."""
-    model: Json = {}
-    is_file = options.user.endswith(".json")
-    if is_file:
-        model = _json(Path(options.user), "--user")
-        parse(OtherJudge, model, path=options.user)
-        known = [one.alias or name for name, one in OtherJudge.model_fields.items()]
-        for name in cast(dict[str, Json], model):
-            check_known(name, known, f"{options.user}: no key {name!r} of a judgeModel")
-    return User(
-        "" if is_file else options.user,
-        cast(dict[str, Json], model),
-        options.user_seed,
-        options.check_user,
-        judges.settings.cache,
-        judges.settings.variables,
+    return replace(
+        User.named(options.user),
+        seed=options.user_seed,
+        check=options.check_user,
+        cache=judges.settings.cache,
+        variables=judges.settings.variables,
     )
 
 
@@ -126,13 +112,6 @@ def chosen(cases: CaseSet, options: PartnerOptions) -> CaseSet:
     """Return the cases, with simulated users who go on where that is wanted."""
     turn = options.continue_from
     return cases if turn is None else continued(cases, turn)
-
-
-def _json(path: Path, option: str = "--agent-request") -> Json:
-    try:
-        return loads(path.read_bytes(), path=str(path))
-    except OSError as error:
-        raise InputError(f"{option} {path}: {error.strerror}") from error
 
 
 def starter_of(agent: AgentOptions) -> Start:

@@ -135,7 +135,7 @@ def _scored(item: pytest.Item) -> "CaseReport | None":
     if _FIXTURE not in params:
         return None
     case = params[_FIXTURE]
-    live = _read(lambda: item.ihook.pytest_evaltap_case(item=item, case=case))
+    live = _read(lambda: item.ihook.pytest_evaltap_case(item=item, case=case), _failed)
     report = _score(item, live or case, _settings(item))
     if report.status == "error":
         pytest.fail(_explained(report), pytrace=False)
@@ -183,11 +183,21 @@ def _strict(config: pytest.Config, settings: Settings) -> bool:
     return bool(config.getini("evaltap_strict") if given is None else given)
 
 
-def _read(reading: Callable[[], T]) -> T:
-    """Return what is read; a user's mistake is a message, never a traceback."""
+def _failed(told: str) -> BaseException:
+    return pytest.fail.Exception(told, pytrace=False)
+
+
+def _read(
+    reading: Callable[[], T],
+    mistake: Callable[[str], BaseException] = pytest.Collector.CollectError,
+) -> T:
+    """Return what is read; a user's mistake is a message, never a traceback.
+
+    `mistake` makes the exception; the default has no traceback while tests are collected only.
+    """
     from evaltap.schemas.errors import EvaltapError
 
     try:
         return reading()
     except EvaltapError as error:
-        raise pytest.Collector.CollectError(f"evaltap: {error}") from None
+        raise mistake(f"evaltap: {error}") from None

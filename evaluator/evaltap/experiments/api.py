@@ -50,6 +50,7 @@ def evaluate(
         found.outcome.metrics[0].rate.interval
     """
     _check(runs, concurrency, turn_seconds, tools)
+    user = User.named(user) if isinstance(user, str) else user
     scorer = metrics if isinstance(metrics, CaseScorer) else scorer_of(metrics, services)
     name = _text_of(agent)
     settings = Settings(

@@ -122,7 +122,7 @@ class Dialogue:
             fault, usd = f"it could not be made: {type(error).__name__}: {error}", 0.0
         self._usd += usd
         if fault:
-            raise PartnerError("simulator_error", f"the simulated user failed its check: {fault}")
+            raise PartnerError("simulator_error", f"the check of the simulated user: {fault}")
 
     def _played(self, scenario: ConversationScenario) -> PlayedUser:
         assert self.partners.user is not None  # otherwise the experiment was refused

@@ -135,7 +135,9 @@ def run_case(
     _check(cases, adapted.abilities, tools, *played)
     unit = replace(Plan("", cases, 1, "", "").unit(given, 1, 1), run="")
     settings = WorkerSettings(
-        turn_seconds=turn_seconds, policy=tools.policy([given]), tools=catalogue([given.recording])
+        turn_seconds=turn_seconds,
+        policy=tools.policy([given]),
+        tools=catalogue([given.recording], given.declared),
     )
 
     async def ran() -> UnitEnd:
@@ -175,4 +177,4 @@ def _check(
 
 
 def _user_of(user: object) -> object:
-    return User() if user is None else User(user) if isinstance(user, str) else user
+    return User() if user is None else User.named(user) if isinstance(user, str) else user

@@ -5,7 +5,8 @@ import secrets
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, cast
 
 from evaltap.evaluator.scoring.contract.judge import (
     DEFAULT_GENERATION,
@@ -23,9 +24,12 @@ from evaltap.experiments.service.recorded import RecordedAgent
 from evaltap.experiments.service.runners import AgentCall, Runner
 from evaltap.experiments.service.simulation import TRIAL, UserSimulator
 from evaltap.experiments.user_check import UserCheck
+from evaltap.schemas.data import Json
 from evaltap.schemas.errors import EvaltapError, InputError
+from evaltap.schemas.files.documents import read_option
 from evaltap.schemas.files.validation import parse
 from evaltap.schemas.formats.metric import GenerationConfig, JudgeModel, OtherJudge
+from evaltap.schemas.known import check_known
 
 MOST_TURNS: Final = 50
 """Turns of a conversation whose scenario has no limit of its own."""
@@ -64,6 +68,21 @@ class User:
     """The file of cached replies; empty: that of the judges."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Variables of the environment that are overridden."""
+
+    @classmethod
+    def named(cls, name: str) -> "User":
+        """Return the user that `--user` names: an agent, or a FILE.json with a `judgeModel`.
+
+        Raises InputError for a file that is unreadable, or no model.
+        """
+        if not name.endswith(".json"):
+            return cls(name)
+        model = read_option(Path(name), "--user")
+        parse(OtherJudge, model, path=name)
+        known = [one.alias or name for name, one in OtherJudge.model_fields.items()]
+        for key in cast(dict[str, Json], model):
+            check_known(key, known, f"{name}: no key {key!r} of a judgeModel")
+        return cls(model=cast(dict[str, Json], model))
 
     @property
     def judge_model(self) -> OtherJudge:

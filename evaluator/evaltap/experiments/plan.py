@@ -52,8 +52,7 @@ class RunCase(MetCase):
 
     @property
     def declares_mocks(self) -> bool:
-        turns = (*self.mocks, *self.expected_mocks, self.every_turn, self.expected_every_turn)
-        return any(turns)
+        return bool(self.declared) or any((*self.expected_mocks, self.expected_every_turn))
 
     @property
     def refers(self) -> bool:

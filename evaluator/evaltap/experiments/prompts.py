@@ -8,12 +8,15 @@ import math
 import os
 import re
 import tempfile
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 from evaltap.evaluator.analysis.stats.rate import Rate
+from evaltap.evaluator.cases.evalsets.content import content_hash
+from evaltap.evaluator.scoring.contract.aggregation import as_written
 from evaltap.evaluator.scoring.contract.context import Services
 from evaltap.evaluator.scoring.contract.judge import (
     DEFAULT_GENERATION,
@@ -28,7 +31,9 @@ from evaltap.evaluator.scoring.evaluators.judged.rubric_prompt import closed_obj
 from evaltap.evaluator.scoring.judges.provider import judge_from
 from evaltap.evaluator.store.database import Store
 from evaltap.experiments.api import evaluate
+from evaltap.experiments.outcome import Outcome
 from evaltap.schemas.errors import InputError
+from evaltap.schemas.files.documents import iter_cases
 from evaltap.schemas.formats.metric import EvalMetric
 from evaltap.schemas.text import counted
 
@@ -38,7 +43,8 @@ Metrics: TypeAlias = str | Path | Sequence[EvalMetric | Mapping[str, Any]]
 StoppedBy: TypeAlias = Literal["rounds", "patience", "target", "nothing_failed", "writer"]
 _VERSION: Final = "prompts-1"
 _GENERATION: Final = DEFAULT_GENERATION.model_copy(update={"max_tokens": 4000})
-_PLACEHOLDER: Final = re.compile(r"\{+\w+\}+")
+_PLACEHOLDER: Final = re.compile(r"\{\{\s*\w[^{}\n]*\}\}|\{[\w.:?![\]]+\}")
+"""`{{ name }}`, `{name}`, `{user.name}`, `{total:.2f}`, `{app:name?}`; not `{"a": 1}`."""
 _ADVICE: Final = """\
 An agent failed a test. Say which of its prompts should change, and how, so that it would pass tests like \
 this one. Give general advice: no names, numbers or answers of this test. Advise only where a prompt is at \
@@ -79,7 +85,7 @@ class PromptScore:
     score: float
     rates: Mapping[str, Rate]
     invalid: int
-    """Runs that are no evidence."""
+    """Runs that are no evidence, or have no verdict of a metric that applies."""
     cost_usd: float | None
 
 
@@ -109,7 +115,7 @@ class Improved:
     rounds: tuple[Round, ...]
     stopped_by: StoppedBy
     problem: str = ""
-    """Why the writer gave no answer."""
+    """Why the writer gave no answer, or why training runs in which nothing failed are no evidence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,30 +150,30 @@ def improve(
     """Improve prompts, given what makes an agent of them; `agent` is called for each set that is run.
 
     The writer is by default the model of EVALTAP_JUDGE_MODEL.  Returns what was found also if it fails.
-    Raises InputError without prompts, and for sets that the agent cannot be run on or whose runs are invalid;
-    JudgeNotConfigured without a writer.
+    Warns of sets that share a case.  Raises InputError without prompts, for sets that the agent cannot be run
+    on, and if validation runs are invalid at first; JudgeNotConfigured without a writer.
     """
     if not isinstance(prompts, Mapping):
         raise InputError(f"prompts: found {prompts!r:.80}; expected a mapping of names to texts")
     if not prompts:
         raise InputError("improve: no prompts; name at least one")
+    _warn_of_shared(train, validation)
     limits, best_prompts = limits or Limits(), dict(prompts)
     writer = judge_from(None, os.environ) if writer is None else writer
     bench = _Bench(metrics, agent, runs, concurrency, services)
     search = _Search(bench, validation, writer, limits)
-    best = baseline = bench.run(validation, best_prompts)[0]
-    if baseline.invalid:
-        raise InputError(
-            f"{validation}: {counted(baseline.invalid, 'run')} invalid; see to them first"
-        )
+    best, _, lacking = bench.run(validation, best_prompts)
+    if lacking:
+        raise InputError(f"{validation}: {lacking}; see to that first")
+    baseline = best
     rounds: list[Round] = []
     stopped_by: StoppedBy | None = _stop(best, limits, 0, 0)
     problem, waited = "", 0
-    known: tuple[PromptScore, tuple[Loss, ...]] | None = None
+    known: tuple[PromptScore, tuple[Loss, ...], str] | None = None
     while stopped_by is None:
-        score, losses = known = known or bench.run(train, best_prompts)
+        score, losses, lacking = known = known or bench.run(train, best_prompts)
         if not losses:
-            stopped_by = "nothing_failed"
+            stopped_by, problem = "nothing_failed", lacking and f"{train}: {lacking}"
             break
         try:
             tried = search.round(len(rounds) + 1, best_prompts, best, score, losses)
@@ -181,6 +187,18 @@ def improve(
             best_prompts, best, waited, known = dict(tried.candidate), tried.validation, 0, None
         stopped_by = _stop(best, limits, len(rounds), waited)
     return Improved(best_prompts, baseline, best, tuple(rounds), stopped_by, problem)
+
+
+def _warn_of_shared(train: str | Path, validation: str | Path) -> None:
+    """Warn if the writer sees a case on which its prompts are judged."""
+    seen = {content_hash(case) for case in iter_cases(Path(train))}
+    both = [one["evalId"] for one in iter_cases(Path(validation)) if content_hash(one) in seen]
+    if both:
+        warnings.warn(
+            f"{validation}: {counted(len(both), 'case')} also in {train}, such as {both[0]}; the writer sees"
+            " what its prompts are judged on, so a gain may be learned by heart: keep each in one set",
+            stacklevel=3,
+        )
 
 
 def _stop(best: PromptScore, limits: Limits, rounds: int, waited: int) -> StoppedBy | None:
@@ -203,8 +221,8 @@ class _Bench:
 
     def run(
         self, path: str | Path, prompts: Mapping[str, str]
-    ) -> tuple[PromptScore, tuple[Loss, ...]]:
-        """Return how the agent does, and the cases that failed, once each."""
+    ) -> tuple[PromptScore, tuple[Loss, ...], str]:
+        """Return how the agent does, the cases that failed, once each, and which evidence is lacking."""
         with tempfile.TemporaryDirectory(prefix="evaltap-") as folder:
             db = Path(folder) / "runs.duckdb"
             found = evaluate(
@@ -226,7 +244,18 @@ class _Bench:
         if not rates:
             raise InputError(f"{path}: no metric could be evaluated, so no prompts are better")
         score = math.fsum(one.value for one in rates.values()) / len(rates)
-        return PromptScore(score, rates, outcome.invalid, outcome.cost_usd), losses
+        invalid = outcome.invalid + outcome.not_evaluated
+        return PromptScore(score, rates, invalid, outcome.cost_usd), losses, _lacking(outcome)
+
+
+def _lacking(outcome: Outcome) -> str:
+    """Return how many runs are no evidence, and why; empty if all are."""
+    count = outcome.invalid + outcome.not_evaluated
+    if not count:
+        return ""
+    some = next(one for one in outcome.cases if one.invalid or one.not_evaluated)
+    why = some.reasons[0] if some.reasons else "without a reason"
+    return f"{counted(count, 'run')} without a verdict, such as {some.eval_id}: {why}"
 
 
 def _loss(store: Store, set_name: str, eval_id: str) -> Loss:
@@ -262,7 +291,7 @@ class _Search:
         accepted = (
             found is not None
             and not found.invalid
-            and found.score - best.score > self.limits.min_gain
+            and as_written(found.score - best.score) > self.limits.min_gain
         )
         return Round(number, train, losses, advice, candidate, rejected, found, accepted)
 

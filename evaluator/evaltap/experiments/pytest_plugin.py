@@ -28,9 +28,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption(
         "--evaltap-user",
-        metavar="AGENT",
-        help="who plays the users of cases with a conversationScenario (default: the model of"
-        " EVALTAP_JUDGE_MODEL)",
+        metavar="USER",
+        help="who plays the users of cases with a conversationScenario: an agent, or a FILE.json with a"
+        " judgeModel (default: the model of EVALTAP_JUDGE_MODEL)",
     )
     group.addoption(
         "--evaltap-expected-agent",

@@ -20,7 +20,6 @@ from typing import Any, Final, TypeAlias
 from evaltap.evaluator.cases.references import References
 from evaltap.evaluator.scoring.batch import needs_expected
 from evaltap.evaluator.scoring.contract.judge import JudgeNotConfigured
-from evaltap.evaluator.scoring.judges.endpoint import judge_settings
 from evaltap.evaluator.scoring.judges.settings import judge_models_of
 from evaltap.evaluator.scoring.results.runs import RunMetric
 from evaltap.evaluator.scoring.run_metrics import run_metrics
@@ -82,6 +81,14 @@ class Request:
         """How tool calls are answered; None lets every tool run."""
         return self.tools.policy(self.cases.cases)
 
+    @property
+    def _offered(self) -> list[dict[str, Any]]:
+        """The tools that can be answered."""
+        cases = self.cases.cases
+        return catalogue(
+            (one.recording for one in cases), (mock for one in cases for mock in one.declared)
+        )
+
     def worker(self, log: Path) -> WorkerSettings:
         """Return what the agent's process is told."""
         policy = self.policy
@@ -94,7 +101,7 @@ class Request:
             request=self.agent_request,
             result=self.agent_result,
             policy=policy,
-            tools=catalogue(one.recording for one in self.cases.cases) if policy else (),
+            tools=self._offered if policy else (),
             turns_per_minute=self.settings.turns_per_minute,
             user=self.user if self.has_users else None,
             expected_agent=self.reference,
@@ -194,9 +201,7 @@ def references_of(request: Request, log: Path) -> References | None:
     return request.cases.references(configured_redactor(config_for(request.worker(log))))
 
 
-def _metric_problems(
-    scorer: CaseScorer, cases: CaseSet, environ: Mapping[str, str]
-) -> Iterator[str]:
+def _metric_problems(scorer: CaseScorer, cases: CaseSet) -> Iterator[str]:
     bare = [one.eval_id for one in cases.cases if not one.has_reference]
     for metric in scorer.metrics:
         if bare and needs_expected(metric):
@@ -207,7 +212,7 @@ def _metric_problems(
             )
         for model in judge_models_of(metric):
             try:
-                judge_settings(model, environ)
+                scorer.judges(model)
             except JudgeNotConfigured as error:
                 yield f"{metric.metric_name}: {error}"
 
@@ -217,7 +222,7 @@ def problems_of(
 ) -> list[str]:
     """Return everything that keeps the cases from being run and scored; `abilities` are the agent's."""
     cases = request.cases
-    found = [*_metric_problems(scorer, cases, environ)]
+    found = [*_metric_problems(scorer, cases)]
     with_context = [one.eval_id for one in cases.cases if one.context]
     if with_context and abilities and not abilities.context:
         found.append(

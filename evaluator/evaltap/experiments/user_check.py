@@ -77,7 +77,7 @@ class UserCheck:
         if outcome.status is Status.PASSED:
             return "", usd
         if outcome.status is not Status.FAILED:
-            return f"the check of the simulated user has no verdict: {outcome.reason}", usd
+            return f"no verdict: {outcome.reason}", usd
         failed = [one for turn in turns for one in turn.rubric_scores if not one.score]
         return "; ".join(f"{one.id}: {one.reason}" for one in failed) or outcome.reason, usd
 

@@ -260,14 +260,12 @@ class Worker:
         policy = self._policy
         if policy is None:
             return None
-        mocks = (*unit.mocks, unit.every_turn)
-        wants = policy.invents or any(mock.prompt for turn in mocks for mock in turn)
         return Tape(
             unit.recording,
             policy,
             declared=unit.mocks,
             every_turn=unit.every_turn,
-            invent=inventor(unit.recording) if wants else None,
+            invent=inventor(unit.recording, policy, unit.declared),
             tools=self._tools,
             pool_from=None if unit.scenario is None else len(unit.turns),
             redacted=self._redacted,

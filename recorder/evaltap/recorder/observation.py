@@ -32,6 +32,8 @@ MAX_HISTORY = 20
 OVERHEAD_BYTES = 300
 """Size of an observation in the queue, apart from its content."""
 RunStatus = Literal["ok", "error", "incomplete"]
+PAUSED = "paused"
+"""Close reason of a run that waits for the result of a call, as for a person's approval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +201,13 @@ class RunEnded:
     status: RunStatus = "ok"
     failure: Failure | None = None
     close_reason: str = "run_ended"
-    """run_ended | root_span_ended | next_message | idle_timeout | shutdown | evicted."""
+    """run_ended | root_span_ended | paused | next_message | idle_timeout | shutdown | evicted."""
+    resumed: bool = False
+    """Whether the run began with calls that it had not requested: it may continue one that has paused."""
+    awaits: tuple[str, ...] = ()
+    """Ids of calls whose result, if there is one, is not the last: it comes when the turn goes on."""
+    waited_ns: int = 0
+    """For how long the turn waited between its parts; no part of its latency."""
 
 
 RunEvent = (

@@ -91,6 +91,13 @@ class ObservedRun:
         self._same_id: dict[str, Iterator[int]] = {}
         """By id, the numbers of the calls that have it: counters, as threads of a framework share a run."""
         self._durations: dict[str, float] = {}
+        self._unanswered: set[str] = set()
+        """Calls without result or failure."""
+        self._given = 0
+        self.awaits: set[str] = set()
+        """Calls whose result is not the last (see `RunEnded`)."""
+        self.resumed = False
+        """Whether it began with calls that it had not requested (see `RunEnded`)."""
         self._has_user_message = self._responded = self._ended = False
         trace_id, root_span_id = _current_span()
         self._start = RunStarted(
@@ -212,6 +219,11 @@ class ObservedRun:
         if not final:
             self._demote()
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a call has no result, and no message may be the answer; or the last result is to come."""
+        return bool(self.awaits) or (bool(self._unanswered) and not self.has_answer)
+
     def mark_intermediate(self) -> None:
         """Mark the agent's last message as intermediate, because the agent continues."""
         self._demote()
@@ -276,6 +288,7 @@ class ObservedRun:
         capture: Mapping[str, str] | None = None,
         expects_id: bool = True,
         is_open: bool = True,
+        is_given: bool = False,
         key: str | None = None,
     ) -> str:
         """Record a tool call and return its key for `tool_returned`.
@@ -283,7 +296,8 @@ class ObservedRun:
         The key is its id, or `generated_id` when the model gave it none; a call with the id of an
         earlier call gets a number. Pass the `key` of a call to record the same call again, as when it
         starts or is retried. With `expects_id`, a missing id is marked as missing. A call with
-        `is_open=False` has already returned, so its duration is unknown.
+        `is_open=False` has already returned, so its duration is unknown; one that `is_given` was made
+        before the run, which goes on after a pause.
         """
         key = key or self.call_key(call_id or generated_id)
         capture = dict(capture or {})
@@ -291,9 +305,13 @@ class ObservedRun:
             capture["id"] = "missing"
         if arguments is UNSEEN:
             capture["arguments"] = "missing"
-        now = self._clock.now()
-        if is_open:
+        if is_given:
+            self.resumed = True
+            self._given += 1
+        now = self._start.time_ns + self._given if is_given else self._clock.now()
+        if is_open and not is_given:
             self._open[key] = now
+        self._unanswered.add(key)
         self._observe(
             ToolCalled(
                 self.run_id,
@@ -330,6 +348,8 @@ class ObservedRun:
         if begun is not None:
             self._durations[key] = (now - begun) / 1e6
         missing = {"result": "missing"} if result is UNSEEN and failure is None else {}
+        if (result is not UNSEEN and result is not None) or failure is not None:
+            self._unanswered.discard(key)
         self._observe(
             ToolReturned(
                 self.run_id,
@@ -373,7 +393,17 @@ class ObservedRun:
         elif status == "ok" and not self._responded:
             missing = {"finalResponse": "missing"}
             self._observe(Responded(self.run_id, self._clock.now(), None, missing))
-        self._observe(RunEnded(self.run_id, self._clock.now(), status, failure, reason))
+        self._observe(
+            RunEnded(
+                self.run_id,
+                self._clock.now(),
+                status,
+                failure,
+                reason,
+                resumed=self.resumed,
+                awaits=tuple(sorted(self.awaits)),
+            )
+        )
 
     def end_with(self, error: BaseException) -> None:
         """End the turn with an exception: failed, or incomplete when it was cancelled."""

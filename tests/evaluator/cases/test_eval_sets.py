@@ -72,6 +72,25 @@ def test_diff_ends_with_1_where_sets_differ(
     ]
 
 
+def test_a_difference_in_content_lists_no_recordings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cases = [
+        one_case("a", answer, actualConversation=[make_turn("1", answer=f"recorded {answer}")])
+        for answer in ("old", "new")
+    ]
+    paths = [str(tmp_path / f"{name}.evalset.json") for name in "ab"]
+    for path, case in zip(paths, cases, strict=True):
+        Path(path).write_bytes(set_bytes("s", [case]))
+
+    assert main(["set", "diff", *paths, "--content", "--json"]) == 1
+
+    (change,) = json.loads(capsys.readouterr().out)["changed"]
+    assert [field["field"] for field in change["fields"]] == [
+        "conversation[0].finalResponse.content"
+    ]
+
+
 def test_a_merge_takes_each_sides_edits_and_names_conflicts() -> None:
     base = [one_case(name) for name in "abcd"]
     ours = [one_case("a", "ours"), one_case("b", "ours"), one_case("d"), one_case("n")]

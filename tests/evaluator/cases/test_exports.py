@@ -108,6 +108,18 @@ def test_turns_before_and_context_are_messages(source: Path) -> None:
     assert rows["golden/b"]["metadata"]["evaltap"]["omitted"] == ["rubrics"]
 
 
+@pytest.mark.parametrize("form", ["langsmith", "langfuse"])
+def test_a_turn_never_has_the_id_of_another_case(tmp_path: Path, form: str) -> None:
+    source = tmp_path / "golden.evalset.json"
+    cases = [CASES[2], {"evalId": "c/1", "conversation": [make_turn()]}]
+    source.write_bytes(set_bytes("golden", cases))
+
+    text = exported(source, form, "out.json").read_text()
+
+    rows = json.loads(text) if form == "langsmith" else map(json.loads, text.splitlines())
+    assert len({row["id"] for row in rows}) == 3
+
+
 def test_goldens_have_the_keys_of_deepeval_in_its_order(source: Path) -> None:
     out = exported(source, "deepeval", "out.json", "--with-actual")
     text = out.read_text()

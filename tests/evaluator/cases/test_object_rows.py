@@ -107,6 +107,9 @@ WANTED = {
         {"inputs": {"input": MESSAGES}, "outputs": {"output": ITEMS}},
         {"outputs": MESSAGES + CALLED, "reference_outputs": MESSAGES + CALLED},
         {"inputs": {"question": "Where?"}, "outputs": CALLED, "reference_outputs": CALLED},
+        {"inputs": "Where?", "outputs": CALLED, "reference_outputs": CALLED},
+        {"inputs": EARLIER + MESSAGES, "outputs": CALLED, "reference_outputs": CALLED},
+        {"inputs": "Where?", "outputs": CALLED, "expectations": WANTED},
         {"user_input": RAGAS, "reference": "Paid", "reference_tool_calls": RAGAS[1]["tool_calls"]},
     ],
 )
@@ -146,6 +149,7 @@ def test_calls_in_rows_of_mlflow_agentevals_and_ragas_are_compared(row: dict[str
         ),
         ({"input": "Where?", "expected": {"answer": "there"}, "tags": ["a"]}, None, "there", {"tags": ["a"]}),
         ({"inputs": "Where?", "expected_output": "there"}, None, "there", {}),
+        ({"inputs": "Where?", "outputs": "here", "reference_outputs": "there"}, "here", "there", {}),
         (
             {"inputs": {"q": "Where?"}, "outputs": {"output": {"type": "ai", "content": "there"}}},
             None, "there", {},
@@ -233,6 +237,29 @@ def test_a_file_of_pydantic_evals_has_cases(
 
     assert (found["evalId"], found["sessionInput"]["state"]) == ("fr", {"evaluators": ["Equals"]})
     assert "left out evaluators of all cases" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("wanted", "text"),
+    [
+        (["a", "b"], '["a","b"]'),
+        ({"x": 1}, '{"x":1}'),
+        ({"answer": "a", "sure": True}, '{"answer":"a","sure":true}'),
+        (True, "true"),
+        (4, "4"),
+        ("a", "a"),
+    ],
+)
+def test_what_pydantic_evals_expects_is_one_value(tmp_path: Path, wanted: Any, text: str) -> None:
+    path = tmp_path / "c.json"
+    case = {"name": "a", "inputs": "Which?", "expected_output": wanted}
+    path.write_text(json.dumps({"name": "c", "cases": [case], "evaluators": []}))
+
+    (found,) = dataset_cases([path], Columns())
+
+    (expected,) = turns(found, "conversation")
+    assert expected["finalResponse"]["content"] == text
+    assert "references" not in expected
 
 
 def test_a_test_run_of_deepeval_has_recorded_cases_with_the_calls_of_each_turn(
@@ -323,3 +350,56 @@ def test_results_of_promptfoo_are_recorded_cases_and_an_error_is_a_crash(tmp_pat
     assert turn["telemetry"]["status"] == "error"
     assert turn["telemetry"]["error"] == {"message": "no quota"}
     assert "finalResponse" not in turn
+
+
+def test_a_result_of_promptfoo_has_the_id_of_its_prompt_and_provider(tmp_path: Path) -> None:
+    """Results stand in the file in the order in which they were ready."""
+    result = {
+        "prompt": {"raw": "Hi"},
+        "success": True,
+        "testIdx": 0,
+        "vars": {},
+        "failureReason": 0,
+        "testCase": {"description": "greets"},
+    }
+    pairs = [
+        {**result, "promptIdx": n, "provider": {"id": name}, "response": {"output": name}}
+        for n, name in enumerate(("a", "b", "c"))
+    ]
+    path = tmp_path / "results.json"
+    found = []
+    for results in (pairs, pairs[::-1]):
+        path.write_text(json.dumps({"evalId": "e", "results": {"results": results}}))
+        cases = dataset_cases([path], Columns())
+        found.append(
+            {
+                case["evalId"]: case["actualConversation"][0]["finalResponse"]["content"]
+                for case in cases
+            }
+        )
+
+    assert found == [{"greets": "a", "greets@2": "b", "greets@3": "c"}] * 2
+
+
+def test_a_result_of_an_exported_test_expects_what_the_case_did(tmp_path: Path) -> None:
+    metadata = {"evaltap": {"evalSetId": "golden", "evalId": "c"}}
+    result = {
+        "prompt": {"raw": "Hi"},
+        "promptIdx": 0,
+        "provider": {"id": "a"},
+        "success": True,
+        "testIdx": 0,
+        "vars": {"expected_output": "Hello", "expected_tools": '[{"name":"f"}]'},
+        "failureReason": 0,
+        "testCase": {"description": "c", "metadata": metadata},
+        "response": {"output": "Bye"},
+    }
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps({"evalId": "e", "results": {"results": [result]}}))
+
+    (case,) = dataset_cases([path], Columns())
+
+    (wanted,) = case["conversation"]
+    assert wanted["finalResponse"]["content"] == "Hello"
+    assert [tool["name"] for tool in wanted["tools"]] == ["f"]
+    assert case["actualConversation"][0]["finalResponse"]["content"] == "Bye"

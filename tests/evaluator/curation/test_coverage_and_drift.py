@@ -3,6 +3,7 @@
 import json
 import random
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,12 +12,14 @@ from typing import Any
 import pytest
 
 from evaltap.cli.main import main
+from evaltap.evaluator.cases import language
 from evaltap.evaluator.cases.language import language_of
 from evaltap.evaluator.curation import drift as drift_module
 from evaltap.evaluator.curation.coverage import coverage
 from evaltap.evaluator.curation.drift import drift
 from evaltap.evaluator.curation.picks import TurnKey
 from evaltap.evaluator.curation.values import Seen
+from support.builders.cases import make_case, make_records, make_turn, write_log
 from support.worlds.shop import Asked, landed
 
 
@@ -85,7 +88,23 @@ def test_an_intent_is_covered_by_a_case_that_asks_the_same_in_other_words() -> N
 
     assert found.covered is not None
     assert found.covered.rate.value == pytest.approx(2 / 3)
-    assert [gap.value for gap in found.gaps] == ["s-2#t-2"]
+    assert [gap.value for gap in found.gaps] == ["Do you sell garden chairs?"]
+
+
+def test_an_unknown_language_is_no_language_that_a_set_could_cover() -> None:
+    turns = [seen(0, [], "Wo ist meine Bestellung geblieben, bitte?"), seen(1, [], "Wo ist A-1?")]
+
+    found = coverage("language", turns, [seen(2, [], "Where is it?")])
+
+    assert found.covered is not None
+    assert (found.covered.rate.value, found.covered.rate.n, found.unknown) == (0, 1, 1)
+    assert [gap.value for gap in found.gaps] == ["de"]
+
+
+def test_the_gaps_that_are_not_listed_are_counted() -> None:
+    found = coverage("tools", [seen(number, [f"tool-{number}"]) for number in range(30)], [])
+
+    assert (len(found.gaps), found.more_gaps) == (20, 10)
 
 
 @pytest.mark.parametrize(
@@ -164,6 +183,51 @@ def test_the_same_periods_give_the_same_figures() -> None:
     assert drift(["tools"], before, before)[0].distance == 0
 
 
+def test_a_change_of_everything_has_an_interval_for_the_few_sessions_it_was_seen_in() -> None:
+    before = [seen(number, ["a"]) for number in range(10)]
+    after = [seen(number, ["b"]) for number in range(10, 20)]
+
+    (found,) = drift(["tools"], before, after)
+
+    (new,) = (shift for shift in found.shifts if shift.value == "b")
+    assert (new.before, new.after, new.high) == (0, 1, 1)
+    assert 0.4 < new.low < 0.61  # Newcombe's for 10 of 10 against 0 of 10 turns, without sessions
+    assert found.sessions == (10, 10)
+
+
+def test_what_is_unknown_of_a_set_is_no_change() -> None:
+    before = [replace(seen(number, ["a"]), model=None) for number in range(10)]
+    after = [seen(number, ["a"]) for number in range(10, 20)]
+
+    assert [one.by for one in drift(["tools", "model"], before, after)] == ["tools"]
+
+
+def test_cases_with_the_same_names_in_two_sets_keep_their_own_words() -> None:
+    before = [seen(number, [], f"Where is order A-{number}?") for number in range(6)]
+    after = [seen(number, [], f"I want my money back for A-{number}") for number in range(6)]
+
+    (found,) = drift(["intent"], before, after)
+
+    assert found.distance == 1
+    assert found.p_value < 0.05
+    assert {shift.value for shift in found.shifts} == {before[0].text, after[0].text}
+
+
+@pytest.mark.parametrize(
+    ("few", "can"), [((1, 1), False), ((2, 3), False), ((3, 3), False), ((4, 4), True)]
+)
+def test_so_few_sessions_that_nothing_could_change_are_too_few(
+    few: tuple[int, int], can: bool
+) -> None:
+    before = [seen(number, ["a"]) for number in range(few[0])]
+    after = [seen(number, ["b"]) for number in range(10, 10 + few[1])]
+
+    (found,) = drift(["tools"], before, after)
+
+    assert found.can_change == can
+    assert (found.p_value <= 0.05) == can
+
+
 def test_the_same_questions_are_no_drift_where_a_set_does_not_name_the_application() -> None:
     texts = ("Where is it?", "A refund!")
     before = [seen(number, [], text) for number, text in enumerate(texts)]
@@ -228,6 +292,77 @@ def test_versions_and_models_of_a_set_are_those_its_cases_were_recorded_with(
     assert coverages(by_hand) == [(["v1", "v2"], []), (["big", "small"], [])]
 
 
+def test_a_case_that_expects_nothing_covers_the_tools_it_was_recorded_with(
+    database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    golden = str(tmp_path / "g.evalset.json")
+    main(["curate", str(database), "--as", "inputs", "--out", golden, "--filter", "tool:refund"])
+    by_hand = tmp_path / "h.evalset.json"
+    case = {"evalId": "h", "conversation": [{"userContent": {"role": "user", "content": "Hi!"}}]}
+    by_hand.write_text(json.dumps({"evalSetId": "h", "evalCases": [case]}))
+    capsys.readouterr()
+
+    def gaps(of_set: str, *more: str) -> tuple[list[str], list[str]]:
+        arguments = ["--set", of_set, "--by", "tools", "--json", *more]
+        assert main(["set", "coverage", str(database), *arguments]) == 0
+        (row,) = json.loads(capsys.readouterr().out)
+        return [gap["value"] for gap in row["gaps"]], row["unseen"]
+
+    assert gaps(golden) == (["get_order"], [])
+    assert gaps(str(by_hand)) == (["get_order", "refund"], [])
+
+
+def test_tools_that_were_not_recorded_are_not_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hidden = make_turn("t-1", capture={"tools": "missing"}, tools=[])
+    turns = [make_case("s-1", [hidden]), make_case("s-2", [make_turn("t-2", tools=[])])]
+    write_log(tmp_path / "log.db", make_records(turns))
+    store = str(tmp_path / "x.duckdb")
+    main(["consume", "--log", str(tmp_path / "log.db"), "--db", store, "--until-idle"])
+    capsys.readouterr()
+
+    assert main(["set", "coverage", store, "--by", "tools,tool", "--json"]) == 0
+
+    tools, tool = json.loads(capsys.readouterr().out)
+    assert (tools["turns"], tools["unknown"]) == (1, 1)
+    assert [gap["value"] for gap in tools["gaps"]] == [""]
+    assert (tool["turns"], tool["covered"]) == (0, None)
+
+
+def test_cases_of_another_application_cover_nothing_of_this_one(
+    database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    golden = tmp_path / "g.evalset.json"
+    main(["curate", str(database), "--out", str(golden)])
+    other = tmp_path / "o.evalset.json"
+    other.write_text(golden.read_text().replace('"appName": "shop"', '"appName": "other"'))
+    capsys.readouterr()
+
+    covered = []
+    for path in (golden, other):
+        arguments = ["--set", str(path), "--app", "shop", "--by", "tools", "--json"]
+        assert main(["set", "coverage", str(database), *arguments]) == 0
+        covered.append(json.loads(capsys.readouterr().out)[0]["covered"])
+
+    assert covered == [1, 0]
+
+
+def test_drift_says_what_it_cannot_compare(
+    database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    by_hand = tmp_path / "h.evalset.json"
+    case = {"evalId": "h", "conversation": [{"userContent": {"role": "user", "content": "Hi!"}}]}
+    by_hand.write_text(json.dumps({"evalSetId": "h", "evalCases": [case]}))
+    arguments = ["--before", f"set:{by_hand}", "--after", "2026-11-20/2026-12-01"]
+
+    assert main(["set", "drift", str(database), *arguments, "--by", "model,intent"]) == 0
+    said = capsys.readouterr()
+    assert "model: not compared" in said.err
+    assert "intent: too few sessions" not in said.out  # one against forty may be enough
+    assert main(["set", "drift", str(database), *arguments, "--by", "model"]) == 3
+
+
 def test_drift_between_periods_and_against_a_set(
     database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -254,6 +389,21 @@ def test_without_a_set_coverage_shows_what_a_first_one_could_contain(
     assert re.search(r"^tools \(\d+ turns\)\n  \w", said, re.MULTILINE)
     assert "missing" not in said
     assert f"next: evaltap curate {database} --out golden.evalset.json" in said
+
+
+def test_without_its_package_no_language_is_told_from_another_and_that_is_said(
+    database: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "py3langid", None)  # as if it were not installed
+    language._classifier.cache_clear()
+
+    assert main(["set", "coverage", str(database), "--by", "language"]) == 0
+
+    language._classifier.cache_clear()
+    said = capsys.readouterr()
+    assert "language: none known in this traffic" in said.out
+    assert "languages that share a script are unknown" in said.err
+    assert "[languages]" in said.err
 
 
 def test_traffic_without_tools_has_none_to_cover(

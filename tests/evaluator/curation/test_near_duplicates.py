@@ -23,6 +23,10 @@ FILLERS = ("please", "hello", "thank you", "hi there", "asap", "it is urgent")
         ("WHERE is order b7!", " where is order 0 "),
         ("ﬁne \u2013 OK", " fine ok "),
         ("", "  "),
+        ("请取消订单A-200。", " 请取消订单0 "),
+        ("2月の請求書を3通", " 0月の請求書を0通 "),
+        ("ยกเลิก100", " ยกเล ก0 "),
+        ("주문 100을 취소", " 주문 0 취소 "),
     ],
 )
 def test_a_normal_text_has_no_numbers_cases_or_marks(text: str, expected: str) -> None:
@@ -152,6 +156,15 @@ def test_the_weight_of_a_group_is_the_traffic_that_its_turns_stand_for() -> None
     assert [group.weight for group in groups] == [21, 1]
     assert health(groups)["largest"] == 2
     assert health(groups)["share_in_groups"] == pytest.approx(2 / 3)
+
+
+def test_questions_with_numbers_differ_in_scripts_without_spaces() -> None:
+    questions = ("订单{}在哪里", "请取消订单{}", "我想退货, 订单号{}", "注文{}を取り消して")
+    turns = [said(number, questions[number % 4].format(100 + number)) for number in range(8)]
+
+    groups = turn_groups(turns)
+
+    assert [len(group.members) for group in groups] == [2, 2, 2, 2]
 
 
 def test_the_order_of_turns_does_not_matter() -> None:

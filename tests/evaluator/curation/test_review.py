@@ -588,3 +588,9 @@ def test_reviewers_are_compared_by_the_list(review: Review) -> None:
     assert figures["items"] == 3
     assert figures["share"] == pytest.approx(2 / 3)
     assert figures["kappa"] == 0
+
+    settled = next(one["item_id"] for one in review("list")["items"] if one["state"] == "disagreed")
+    review("approve", settled, who="cy")
+    assert review("list")["agreement"] == figures
+    review("add", "--queue", "other")
+    assert review("list", "--queue", "other")["agreement"]["items"] == 0

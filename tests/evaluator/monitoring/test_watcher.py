@@ -435,6 +435,17 @@ def test_alarms_about_the_same_bad_turns_are_one_that_ends_with_the_last_of_them
         assert [one.event.status for one in read_states(store)] == ["firing"]
 
 
+def test_an_alarm_that_is_over_names_the_others_with_the_rates_at_which_they_ended() -> None:
+    first = alarm_of("errors", 6, [1, 2, 3, 4, 5], ends=12, rate_after=0.5)
+    begins, ends = alarm_of("slow", 8, [2, 3, 4, 5, 7], ends=15, rate_after=0.4)
+
+    found = joined([*first, begins, replace(ends, rate_after=0.1)])
+
+    begun, over = (one for one in found if not one.part_of)
+    assert [(one.at, one.rate_after) for one in begun.also] == [(begins.at, 0.4)]
+    assert [(one.at, one.rate_after) for one in over.also] == [(ends.at, 0.1)]
+
+
 @pytest.mark.parametrize(
     "later",
     [

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import orjson
 import pytest
 
+from evaltap.cli.main import main
+from support.builders.cases import write_log
 from support.corpora.page_attacks import MANY, attack_cases
 from support.programs.page_pictures import work
 from support.servers.page_server import Served, served
 from support.worlds.page_store import GENEROUS, support_store
 from support.worlds.replayed_shop import replayed_store
+from support.worlds.shop import Asked, records
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
@@ -267,6 +270,21 @@ def test_the_bar_of_a_phone_shows_where_one_is(browser: "Browser", site: Served,
     visitor.check()
 
 
+def test_what_is_missing_makes_no_page_of_a_phone_wider(browser: "Browser", tmp_path: Path) -> None:
+    first, _, third = records([Asked("Hello?")] * 3)
+    write_log(tmp_path / "log.db", [first, third])
+    store = tmp_path / "x.duckdb"
+    main(["consume", "--log", str(tmp_path / "log.db"), "--db", str(store), "--until-idle"])
+
+    with served(store, tmp_path) as site:
+        visitor = Visitor(browser, site, viewport={"width": 360, "height": 800})
+        page = visitor.open("/cases")
+
+        assert page.locator(".bar .missing").count() == 1
+        assert page.evaluate("document.documentElement.scrollWidth") == 360
+        visitor.check()
+
+
 @pytest.mark.slow
 def test_the_filter_survives_what_is_done_to_a_case(browser: "Browser", tmp_path: Path) -> None:
     with served(support_store(tmp_path, count=20), tmp_path) as site:
@@ -382,7 +400,7 @@ def test_keys_lead_from_the_list_to_the_difference_and_back(
 
 
 @pytest.mark.slow
-def test_twenty_turns_are_reviewed_by_keys_alone(browser: "Browser", tmp_path: Path) -> None:
+def test_nine_turns_are_reviewed_by_keys_alone(browser: "Browser", tmp_path: Path) -> None:
     with served(support_store(tmp_path, count=20), tmp_path) as site:
         visitor = Visitor(browser, site)
         page = visitor.open("/cases")
@@ -395,7 +413,7 @@ def test_twenty_turns_are_reviewed_by_keys_alone(browser: "Browser", tmp_path: P
         page.wait_for_selector(".queues")
         page.wait_for_load_state()  # the script handles keys
         press("s")
-        for number in range(20):
+        for number in range(9):
             page.wait_for_selector(".decide")
             if number == 3:
                 press("c")
@@ -403,10 +421,10 @@ def test_twenty_turns_are_reviewed_by_keys_alone(browser: "Browser", tmp_path: P
                 press("Escape")
             with page.expect_navigation():
                 press("axs"[number % 3])
-        assert "20 decided by you" in page.inner_text(".total")
+        assert "9 decided by you" in page.inner_text(".total")
         with page.expect_navigation():
             press("u")
-        assert "19 decided by you" in page.inner_text(".total")
+        assert "8 decided by you" in page.inner_text(".total")
         visitor.check()
 
 

@@ -30,7 +30,9 @@ from evaltap.evaluator.store.readers import Readers
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.documents import iter_cases
 from support.builders.reports import score_into, write_cases
+from support.servers.page_server import served
 from support.worlds.page_store import GENEROUS, NOON, long_session, support_cases, support_store
+from support.worlds.shop import Asked, landed
 
 
 @pytest.fixture(scope="module", params=["rows", "summaries"])
@@ -358,3 +360,16 @@ def test_references_that_did_not_land_are_compared_with(tmp_path: Path) -> None:
     assert compared is not None
     assert [line.kind for line in alone.turns[0].lines] == ["made"]
     assert [line.kind for line in compared.turns[0].lines] == ["same", "missing"]
+
+
+def test_a_turn_says_that_it_waits_and_that_its_answer_is_empty(tmp_path: Path) -> None:
+    waits = Asked("May I?", answer="", source={"closeReason": "paused"})
+    store = landed(tmp_path, [waits, Asked("Hello?")], metrics=[])
+
+    with served(store, tmp_path) as page:
+        first, second = (page.ask(f"/case?app=shop&set=live&id=s-{n}").text for n in (0, 1))
+
+    assert "<span>paused</span>" in first
+    assert '<p class="none">empty</p>' in first
+    assert "paused" not in second
+    assert '<p class="none">empty</p>' not in second

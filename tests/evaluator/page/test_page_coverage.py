@@ -14,6 +14,7 @@ from evaltap.evaluator.store.readers import Readers
 from support.builders.reports import write_cases
 from support.servers.page_server import served
 from support.worlds.page_store import GENEROUS, NOON, support_cases, support_store
+from support.worlds.shop import Asked, landed
 
 
 @pytest.fixture(scope="module")
@@ -91,3 +92,43 @@ def test_sets_that_cannot_be_read_are_said(path: Path, tmp_path: Path) -> None:
     assert answer.status == 400
     assert "none.json" in answer.text
     assert GENEROUS not in answer.text
+
+
+def test_a_long_question_does_not_fill_the_page(tmp_path: Path) -> None:
+    store = landed(tmp_path, [Asked("Where is my order, please? " * 500)], metrics=[])
+
+    with served(store, tmp_path) as site:
+        text = site.ask("/coverage?by=intent").text
+
+    assert text.count("Where is my order") < 20
+
+
+def test_traffic_without_tools_is_no_period_without_turns(tmp_path: Path) -> None:
+    store = landed(tmp_path, [Asked("Hello?", ())], metrics=[])
+
+    with served(store, tmp_path) as site:
+        tools, languages = (
+            site.ask("/coverage?by=tool").text,
+            site.ask("/coverage?by=language").text,
+        )
+
+    assert "No tool was called in this period" in tools
+    assert "No language is known in this period" in languages
+
+
+def test_commands_quote_the_name_of_the_store(tmp_path: Path) -> None:
+    store = landed(tmp_path, [Asked("Hi")], metrics=[]).rename(tmp_path / "my shop.duckdb")
+
+    with served(store, tmp_path) as site:
+        text = site.ask("/coverage").text
+
+    assert "evaltap ui &#39;my shop.duckdb&#39; --set" in text
+
+
+def test_two_sessions_cannot_show_a_change(tmp_path: Path) -> None:
+    store = landed(tmp_path, [Asked("Hi"), Asked("Hi", ("refund",), hours=30)], metrics=[])
+
+    with served(store, tmp_path) as site:
+        text = site.ask("/coverage?period=24h").text
+
+    assert "Too few sessions (1 and 1) to find a change of the mix of tool paths." in text

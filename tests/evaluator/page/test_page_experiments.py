@@ -1,5 +1,6 @@
 """Experiments on the page: the list, one experiment, and the runs of a session beside each other."""
 
+import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -153,3 +154,10 @@ def test_a_file_without_experiments_says_how_to_make_one(tmp_path: Path) -> None
 
     assert "No experiments yet" in text
     assert "evaltap replay" in text
+
+
+def test_the_remark_under_the_list_is_one_paragraph(page: Served) -> None:
+    """A paragraph that is laid out as a row breaks at each word in another type."""
+    text = page.ask("/experiments").text
+
+    assert re.search(r'<div class="under-table"><p class="remark">A run passes .*</p></div>', text)

@@ -6,6 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
+from evaltap.evaluator.curation.values import DIMENSIONS
 from evaltap.evaluator.page.routes import PAGES
 from evaltap.evaluator.store.database import Store
 from support.builders.cases import make_tool, make_turn
@@ -23,7 +24,7 @@ def sung(case: dict[str, Any]) -> dict[str, Any]:
     for turn in case["actualConversation"]:
         tools = [
             make_tool(
-                one["name"], arguments={"note": CANARY}, result={"note": CANARY},
+                one["name"], arguments={"note": CANARY, f"by_{CANARY}": 1}, result={"note": CANARY},
                 **({"error": {"type": "Timeout", "message": CANARY}} if place == 1 else {}),
             )
             for place, one in enumerate(turn["tools"])
@@ -62,6 +63,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def paths() -> list[str]:
     """Return every page that a viewer may open, with what opens more of it."""
     plain = [route.path for route in PAGES if route.role == "viewer"]
+    coverage = [f"/coverage?by={name}" for name in DIMENSIONS]
     runs = [
         "/compare?show=all",
         "/cases?sort=worst",
@@ -69,7 +71,12 @@ def paths() -> list[str]:
         "/delivery?id=" + GENEROUS,
     ]
     case = [f"/case?{KEY}", f"/case?{KEY}&view=raw", f"/case?{KEY}&metric=trajectory_f1"]
-    return [*(one for one in plain if one not in ("/case", "/run", "/experiment")), *runs, *case]
+    return [
+        *(one for one in plain if one not in ("/case", "/run", "/experiment")),
+        *coverage,
+        *runs,
+        *case,
+    ]
 
 
 @pytest.mark.parametrize("path", paths())

@@ -279,7 +279,7 @@ def test_nothing_in_a_span_is_no_zero(store: Store) -> None:
 
     assert page.turns == 0
     assert page.metrics == ()
-    assert [tile.name for tile in page.tiles] == ["turns", "not scored"]
+    assert [tile.name for tile in page.tiles] == ["turns", "unscored"]
 
 
 def test_without_summaries_nothing_is_claimed(tmp_path: Path) -> None:
@@ -404,7 +404,11 @@ def test_a_change_is_named_only_when_its_interval_says_so() -> None:
             (None, rate(0.5, 0.1)),
         ]
     )
-    assert [one and one.word for one in (better, unsure, worse)] == ["better", "no change", "worse"]
+    assert [one and one.word for one in (better, unsure, worse)] == [
+        "better",
+        "no significant change",
+        "worse",
+    ]
     assert better is not None
     assert better.value == pytest.approx(0.1)
     assert unknown is None
@@ -422,7 +426,7 @@ def test_of_many_metrics_none_is_called_worse_by_chance_more_often_than_of_one()
 
     assert alone is not None
     assert among is not None
-    assert (alone.word, among.word) == ("worse", "no change")
+    assert (alone.word, among.word) == ("worse", "no significant change")
 
 
 def test_a_line_has_a_gap_where_nothing_is_known() -> None:

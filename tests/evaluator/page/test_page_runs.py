@@ -1,6 +1,7 @@
 """Runs and their comparison on the page, read without a server and over HTTP."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,8 @@ from evaltap.evaluator.store.queries import StoreReader
 from evaltap.evaluator.store.readers import Readers
 from support.builders.cases import RESPONSE, make_case, make_turn
 from support.servers.page_server import served
-from support.worlds.page_store import GENEROUS, NOON, compared_store, support_store
-from support.worlds.shop import Asked, landed
+from support.worlds.page_store import GENEROUS, NOON, TRAJECTORY_F1, compared_store, support_store
+from support.worlds.shop import POLITE, Asked, landed
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +51,7 @@ def test_a_run_has_its_metrics_and_its_worst_cases(reader: StoreReader) -> None:
     failing = {one.case.eval_id: one.href for one in page.worst if one.case.status == "failed"}
     assert len(failing) == 6
     assert failing[GENEROUS].startswith(f"/case?set=branch&id={GENEROUS}&app=shop&run={run_id}")
+    assert page.cases_href.startswith("/cases?q=run")
     assert runs.view_one(reader, asked(id="none")).status == 404
 
 
@@ -65,6 +67,11 @@ def test_a_comparison_without_most_cases_of_a_says_that_it_decides_nothing(tmp_p
     with Store(tmp_path / "x.duckdb") as store, Readers(store).reading(seconds=60) as reader:
         page = compare.read(reader, asked())
 
+        (newest, _) = runs.read(reader, asked()).runs
+        of_files = runs.read_one(reader, newest.run.run_id)
+
+    assert of_files is not None
+    assert of_files.cases_href == "", "none of them has landed, so no list has them"
     assert page.headline.startswith("inconclusive")
     assert page.notes[0].startswith("7 of 10 cases of base are not in head")
 
@@ -214,5 +221,25 @@ def test_the_form_offers_the_versions(two_versions: Path, tmp_path: Path) -> Non
         )["data"]
 
     assert '<option value="version:2.0" selected>2.0</option>' in shown
-    assert "cases are not paired" in shown
+    assert "Sessions of traffic are not paired" in shown
+    assert "A, base" in shown, "reasons name the sides so"
+    assert re.search(r'class="whole"><div><span class="change .*</div></td>', shown)
     assert cases["matched"] == 30
+
+
+def test_recordings_of_one_case_are_told_apart_and_reasons_stand_apart(tmp_path: Path) -> None:
+    asked_of = [
+        Asked(
+            "Where is A-1?", answer="No.", session="s-1", source={"version": version, "run": "ci"}
+        )
+        for version in ("1.0", "2.0")
+    ]
+    store = landed(tmp_path, asked_of, metrics=[POLITE, TRAJECTORY_F1])
+
+    with served(store, tmp_path) as page:
+        run_id = json.loads(page.ask("/runs?format=json").body)["data"]["runs"][0]["run"]["run_id"]
+        shown = page.ask(f"/run?id={run_id}").text
+
+    names = re.findall(r"<b[^>]*>([^<]*s-1)</b>", shown)
+    assert len(names) == len(set(names)) == 2
+    assert re.search("2 \u00d7</span></span> <span", shown)

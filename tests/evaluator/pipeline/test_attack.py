@@ -262,3 +262,10 @@ def test_an_unknown_family_and_metrics_without_a_judge_are_errors(
     told = capsys.readouterr().err
     assert "unknown family 'magic'; expected one of instruction override" in told
     assert "no metric uses a judge" in told
+
+
+def test_a_bound_that_every_judge_keeps_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["attack", "--max-flip-rate", "5", "--families", "begging"])
+
+    assert "expected a share from 0 to 1" in capsys.readouterr().err

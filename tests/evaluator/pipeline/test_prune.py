@@ -112,6 +112,32 @@ def test_what_was_pruned_is_neither_missed_nor_landed_again(
         assert store.rows("SELECT missing FROM v_completeness") == [(0,)]
 
 
+@pytest.mark.slow
+def test_what_was_dropped_before_is_not_held_against_what_remains(
+    db: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def covered(place: Path) -> float:
+        capsys.readouterr()
+        assert main(["estimate", str(place), "--json"]) == 0
+        return float(json.loads(capsys.readouterr().out)[0]["covered"])
+
+    at = [NOW.replace(tzinfo=None) - timedelta(days=days) for days in (100, 1)]
+    with Store(db, create=False) as store:
+        store.append(
+            "manifests",
+            [("p", 2, '{"queue_full": 5}', False, at[0], at[0]),
+             ("p", 4, '{"queue_full": 7}', True, at[1], at[1])],
+        )  # fmt: skip
+    assert main(["store", "archive", str(db), "--to", str(tmp_path / "archive")]) == 0
+    assert covered(db) == pytest.approx(4 / (4 + 7))
+
+    prune(db, capsys)
+
+    assert covered(db) == pytest.approx(3 / (3 + 2))
+    assert main(["store", "archive", str(db), "--to", str(tmp_path / "archive")]) == 0
+    assert covered(tmp_path / "archive") == pytest.approx(4 / (4 + 7))
+
+
 def test_a_dry_run_only_counts(db: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = prune(db, capsys, "--dry-run")
 

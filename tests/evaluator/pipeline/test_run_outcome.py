@@ -346,6 +346,18 @@ def test_show_prints_the_error_under_its_turn(evaltap: Evaltap, landed: str) -> 
     assert "the run failed (TimeoutError: agent died)" in out
 
 
+def test_show_says_that_a_run_waits_for_a_person(evaltap: Evaltap) -> None:
+    write_log(
+        Path("log.db"),
+        make_records([make_case("s-1", [good_turn()], source={"closeReason": "paused"})]),
+    )
+    evaltap("consume", "--log", "log.db", "--db", "x.duckdb", "--until-idle")
+
+    _, out, _ = evaltap("show", "x.duckdb", "s-1")
+
+    assert "t-1  paused  20 ms" in out
+
+
 @pytest.mark.parametrize(("how", "actual"), [("expected", 0), ("both", 1)])
 def test_an_export_may_expect_what_was_recorded_of_runs_that_did_not_fail(
     evaltap: Evaltap, landed: str, how: str, actual: int

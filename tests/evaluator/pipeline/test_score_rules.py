@@ -391,6 +391,9 @@ def test_a_budget_that_is_spent_leaves_turns_uncovered_and_says_so(
     (rate,) = json.loads(evaltap("estimate", "t.duckdb", "--metric", "helpful", "--json")[1])
     assert rate["covered"] == pytest.approx(100 / (SESSIONS * TURNS))
     assert "uncovered" in rate["flags"]
+    note = "helpful: 83.3% of the turns had no chance of being recorded and scored"
+    assert note in evaltap("estimate", "t.duckdb")[2]
+    assert note in evaltap("report", "t.duckdb")[1]
     case = rows("SELECT eval_id FROM sampling_decisions WHERE decision = 'uncovered' "
                 "GROUP BY 1 HAVING count(*) = 4 LIMIT 1")[0][0]  # fmt: skip
     assert "its daily budget was spent" in evaltap("why", "t.duckdb", case)[1]
@@ -398,6 +401,20 @@ def test_a_budget_that_is_spent_leaves_turns_uncovered_and_says_so(
     before = len(judge.requests)
     consume(evaltap, rule(1.0, budget={"callsPerDay": 100}))
     assert len(judge.requests) == before
+
+
+@pytest.mark.slow
+def test_each_of_two_rules_for_one_metric_has_a_budget_of_its_own(
+    evaltap: Evaltap, judge: JudgeServer
+) -> None:
+    land(60)
+    shares = [rule(1.0, where={"app": app}, budget={"callsPerDay": calls}) | {"name": app}
+              for app, calls in (("shop", 20), ("desk", 50))]  # fmt: skip
+    for _ in range(2):
+        consume(evaltap, *shares)
+
+    asked = "SELECT app_name, count(*) FROM judge_calls GROUP BY ALL ORDER BY ALL"
+    assert rows(asked) == [("desk", 50), ("shop", 20)]
 
 
 @pytest.mark.slow

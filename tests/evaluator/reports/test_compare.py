@@ -12,6 +12,7 @@ from evaltap.evaluator.reports.compare.metrics import usage_changes
 from evaltap.evaluator.reports.compare.model import MetricChange, Totals
 from evaltap.evaluator.reports.compare.sides import Recording
 from evaltap.evaluator.reports.compare.wording import difference
+from support.builders.cases import make_case, make_records, make_turn, write_log
 from support.builders.commands import Evaltap
 from support.builders.compared_runs import (
     BROKEN,
@@ -265,6 +266,34 @@ def test_scores_without_verdicts_are_compared_by_their_means(evaltap: Evaltap) -
     assert found["p_value"] == pytest.approx(2**-12)
 
 
+def test_the_least_pass_rate_is_of_all_cases_of_head(evaltap: Evaltap) -> None:
+    steady = [score_line(f"s-{n:02}", 0) for n in range(40)]
+    added = [score_line(f"new-{n:02}", 0, "failed") for n in range(20)]
+    base, head = write_lines("b.jsonl", steady), write_lines("h.jsonl", [*steady, *added])
+
+    code, found = compared(evaltap, base, head, "--min-pass-rate", "0.85")
+
+    assert (code, found["verdict"]) == (1, "below_minimum")
+    assert "66.7% of head's 60 cases pass" in found["reasons"][0]
+    assert compared(evaltap, base, base, "--min-pass-rate", "0.85")[0] == 0
+
+
+def test_a_metric_that_head_lost_leaves_it_open(evaltap: Evaltap) -> None:
+    judged = [line for n in range(20) for line in trials(f"s-{n:02}", 5)]
+    said = [line | {"metricName": "said"} for line in judged]
+    base, head = write_lines("b.jsonl", [*judged, *said]), write_lines("h.jsonl", judged)
+
+    code, found = compared(evaltap, base, head)
+
+    assert (code, found["verdict"]) == (3, "inconclusive")
+    assert found["reasons"] == [
+        "said: has verdicts in base and none in head (--subset allows that)"
+    ]
+    assert compared(evaltap, base, head, "--subset")[0] == 0
+    assert compared(evaltap, base, head, "--fail-on-metrics", "helpful")[0] == 0
+    assert compared(evaltap, head, base)[0] == 0, "a new metric has nothing to be compared with"
+
+
 def test_cases_of_one_side_are_listed_and_not_compared(evaltap: Evaltap) -> None:
     base, head = write_runs(STEADY)
     write_lines(
@@ -347,6 +376,83 @@ def test_scores_under_other_versions_of_a_metric_are_counted_in_a_note(evaltap: 
     assert [note for note in found["notes"] if "other versions" in note] == [
         "b.jsonl: scores of 2 cases under other versions of helpful are not compared"
     ]
+
+
+@pytest.mark.slow
+def test_so_are_those_of_traffic(evaltap: Evaltap) -> None:
+    def recorded(version: str) -> list[dict[str, Any]]:
+        apps = ["shop"] * 8 + ["desk"] * 12
+        return [
+            make_case(
+                f"{version}-{number}",
+                [make_turn(telemetry={"status": "ok"})],
+                sessionInput={"appName": app},
+                source={"version": version},
+            )
+            for number, app in enumerate(apps)
+        ]
+
+    write_log(Path("t.log.db"), make_records([*recorded("1"), *recorded("2")]))
+    succeeded = {"metricName": "run_succeeded", "threshold": 1}
+    evaltap("consume", "--log", "t.log.db", "--db", "t.duckdb", "--until-idle")
+    for threshold, chosen in ((1, ""), (0.5, "app:desk")):
+        Path("m.json").write_text(json.dumps([succeeded | {"threshold": threshold}]))
+        evaltap("score", "t.duckdb", "--metrics", "m.json", "--filter", chosen)
+
+    _, found = compared(evaltap, "t.duckdb@version=1", "t.duckdb@version=2")
+
+    assert (found["base"]["cases"], found["head"]["cases"]) == (12, 12)
+    assert [note for note in found["notes"] if "other versions" in note] == [
+        f"t.duckdb@version={version}: 20 verdicts under other versions of run_succeeded are not"
+        " compared, 12 are"
+        for version in "12"
+    ]
+
+
+@pytest.mark.slow
+def test_a_metric_without_a_verdict_on_newer_traffic_leaves_it_open(evaltap: Evaltap) -> None:
+    cases = [
+        make_case(
+            f"{version}-{number}",
+            # Whether a run succeeded is known from its telemetry, which version 2 has none of.
+            [make_turn(telemetry={"status": "ok"} if version == "1" else {})],
+            source={"version": version},
+        )
+        for version in "12"
+        for number in range(20)
+    ]
+    write_log(Path("t.log.db"), make_records(cases))
+    says = {"rules": [{"id": "r", "type": "contains", "values": ["done"]}]}
+    said = {
+        "metricName": "said",
+        "evaluatorName": "rule_avg_score",
+        "threshold": 1,
+        "criterion": {"rules": says},
+    }
+    exact = {"metricName": "trajectory_exact", "threshold": 1, "criterion": {"trajectory": {}}}
+    Path("m.json").write_text(
+        json.dumps([{"metricName": "run_succeeded", "threshold": 1}, said, exact])
+    )
+    evaltap(
+        "consume", "--log", "t.log.db", "--db", "t.duckdb", "--metrics", "m.json", "--until-idle"
+    )
+    sides = ("t.duckdb@version=1", "t.duckdb@version=2")
+
+    code, found = compared(evaltap, *sides)
+
+    assert (code, found["reasons"]) == (3, ["run_succeeded: no turn of head has a verdict"])
+    assert {one["metric"] for one in found["metrics"]} == {"said", "run_succeeded"}
+    assert compared(evaltap, *sides, "--fail-on-metrics", "said")[0] == 0
+    assert "100.0% -> -, not compared" in evaltap("compare", *sides)[1]
+
+    Path("m.json").write_text(json.dumps([said | {"metricName": "older"}]))
+    evaltap("score", "t.duckdb", "--metrics", "m.json", "--filter", "version:1")
+    code, found = compared(evaltap, *sides, "--fail-on-metrics", "said")
+    assert (code, found["notes"][-1]) == (0, f"only in {sides[0]}, not compared: older")
+    assert (
+        "older: has verdicts in base and none in head (--subset allows that)"
+        in (compared(evaltap, *sides)[1]["reasons"])
+    )
 
 
 def test_costs_that_are_no_amounts_are_ignored_like_free_trials() -> None:

@@ -155,6 +155,24 @@ def test_thresholds_of_now_hold_for_both_sides(evaltap: Evaltap) -> None:
 
 
 @pytest.mark.slow
+def test_counts_under_another_threshold_are_not_compared(evaltap: Evaltap) -> None:
+    files = rounds("main", broken=range(12))
+    lenient = json.dumps({"dimensions": [dimension("correctness", "done", 0)]})
+    strict = Path("gate.json").read_text()
+    Path("gate.json").write_text(lenient)
+    known = baseline(evaltap, *files)
+    evaltap("gate", *files, *GATE, "--db", "lenient.duckdb")
+    Path("gate.json").write_text(strict)
+    evaltap("gate", *files, *GATE, "--db", "strict.duckdb")
+
+    code, _, error = evaltap("gate", *files, *GATE, "--baseline", known, "--fail-on", "regressed")
+
+    assert code == 2
+    assert "'correctness' differs between the sides (thresholds 0 and 1)" in error
+    assert evaltap("compare", "lenient.duckdb", "strict.duckdb")[0] == 2
+
+
+@pytest.mark.slow
 def test_another_rule_is_not_compared_silently(evaltap: Evaltap) -> None:
     known = baseline(evaltap, *rounds("main"))
     Path("gate.json").write_text(json.dumps({"dimensions": [dimension("correctness", "on")]}))

@@ -19,7 +19,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from evaltap.evaluator.reports.formats import FORMATS, format_of, render, write_report
-from evaltap.evaluator.reports.html.report import html
+from evaltap.evaluator.reports.html.report import headline, html, tiles
 from evaltap.evaluator.reports.junit import junit_xml
 from evaltap.evaluator.reports.markdown import MAX_BYTES, markdown
 from evaltap.evaluator.reports.model import Report, Source, Usage
@@ -319,10 +319,21 @@ def test_hostile_text_adds_no_element_and_no_attribute_to_the_page(
     assert not re.search("[\x00-\x08\u202e\u2066]", html(hostile(report, attack)))
 
 
+def test_what_could_not_be_scored_did_not_fail(report: Report) -> None:
+    counts = report.case_counts
+    assert (counts["passed"], counts["failed"], counts["error"]) == (2, 1, 1)
+
+    (rate,) = (tile for tile in tiles(report) if tile.name == "pass rate")
+
+    assert rate.value == "66.7 %"
+    only = replace(report, case_counts={"passed": 3, "error": 1})
+    assert headline(only) == "Nothing failed, but 1 of 4 cases could not be scored"
+
+
 def test_the_page_tells_the_outcome_without_its_script(report: Report) -> None:
     text = " ".join(Page(html(report)).text)
 
-    assert "2 of 4 cases did not pass" in text
+    assert "1 of 4 cases did not pass, 1 could not be scored" in text
     assert "tool_trajectory_avg_score" in text
     assert "66.7 %" in text
     assert "does not match conversation length" in text

@@ -12,8 +12,9 @@ from evaltap.evaluator.ingest.landing.lander import Lander
 from evaltap.evaluator.ingest.sources.base import Partition, SourceBatch, SourceRecord
 from evaltap.evaluator.reports.diff_lines import lines_of
 from evaltap.evaluator.reports.evidence import Comparison, evidence_of
-from evaltap.evaluator.reports.model import Limits, Step, pattern, shared_words
+from evaltap.evaluator.reports.model import Limits, Step, pattern, reason_groups, shared_words
 from evaltap.evaluator.reports.reader import read_report
+from evaltap.evaluator.reports.summary import summarise
 from evaltap.evaluator.reports.text import diff_lines
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas import EvalMetric
@@ -27,6 +28,7 @@ from support.builders.cases import (
     make_turn,
 )
 from support.builders.reports import report_of, rubric_answer, score_into, write_cases
+from support.worlds.shop import Asked, landed
 
 F1 = {"metricName": "trajectory_f1", "threshold": 1, "criterion": {"trajectory": {}}}
 
@@ -116,6 +118,8 @@ def test_reasons_that_differ_in_numbers_and_quotes_are_one_group(tmp_path: Path)
     (group,) = report.reasons
     assert (group.cases, group.eval_ids) == (3, ("0", "1", "2"))
     assert "A-0" in group.example
+    (twice,) = reason_groups([*report.cases, *report.cases])
+    assert (twice.cases, twice.eval_ids) == (6, ("0", "1", "2"))
 
 
 @pytest.mark.parametrize(
@@ -398,9 +402,53 @@ def test_a_live_run_is_reported_at_the_last_revision_of_each_case() -> None:
     assert [(m.passed, m.failed) for m in report.summary.metrics] == [(1, 0)]
 
 
+def test_of_a_version_of_a_metric_scores_count_that_another_has_replaced() -> None:
+    with Store(":memory:") as store:
+        store.append("runs", [("one", "landed", "x", "1", "2026-11-21")])
+        row = (
+            "app",
+            "set",
+            "s",
+            1,
+            "m",
+            0.5,
+            "failed",
+            0.9,
+            "",
+            "m",
+            "1",
+            "strict",
+            1,
+            "2026-11-21",
+        )
+        store.append("scores", [("i1", "one", *row)])
+        lenient = ("passed", 0.4, *row[8:11], "lenient", 1, "2026-11-22")
+        store.append("scores", [("i2", "one", *row[:6], *lenient)])
+
+        reports = [read_report(store, digests=names) for names in ((), ("strict",), ("lenient",))]
+
+    assert [one.summary.cases for one in reports] == [1, 1, 1]
+    assert [one.summary.metrics[0].passed for one in reports] == [1, 0, 1]
+
+
 def test_a_report_of_nothing_is_empty_and_incomplete() -> None:
     with Store(":memory:") as store:
         report = read_report(store)
 
     assert (report.cases, report.metrics, report.reasons, report.judge) == ((), (), (), None)
     assert report.data()["exit_code"] == 3
+
+
+def test_a_sampled_case_that_could_not_be_scored_did_not_fail(tmp_path: Path) -> None:
+    half = {"inclusionProbability": 0.5}
+    asked = [Asked("a", source=half), Asked("b", source=half), Asked("c", answer="no")]
+    other = "'other' AS metric_name, 'd' AS metric_digest, 'error' AS status, NULL AS score"
+
+    with Store(landed(tmp_path, asked)) as store:
+        for table in ("scores", "turn_scores"):
+            store.execute(
+                f"INSERT INTO {table} SELECT * REPLACE ({other}) FROM {table} WHERE eval_id = 's-0'"
+            )
+        found = summarise(store)
+
+    assert found.passing_rate == pytest.approx(2 / 3), "of b, which stands for two, and c"

@@ -164,6 +164,8 @@ def test_a_text_is_an_answer_to_the_question_of_a_recorded_case() -> None:
     ("answer", "given", "told"),
     [
         (42, {}, "the agent returned int"),
+        ({"role": "assistant", "content": GOOD}, {}, "a mapping with the keys ['role', 'content']"),
+        ({}, {}, "a mapping with the keys []"),
         ("text", {"case": make_case(conversation=[make_turn()] * 2)}, "2 turns"),
         ("text", {"case": make_case(turns=[make_turn()] * 2)}, "2 turns"),
         ("text", {"max_attempts": 0}, "max_attempts is 0"),

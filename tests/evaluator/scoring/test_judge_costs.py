@@ -6,6 +6,7 @@ import pytest
 
 from evaltap.evaluator.scoring.contract.judge import (
     BudgetSpentError,
+    JudgeInvalid,
     JudgeReply,
     JudgeRequest,
     ScriptedJudge,
@@ -71,6 +72,18 @@ def test_an_answer_with_a_price_and_tokens_has_a_cost_and_any_other_has_none() -
     assert judge.answer(REQUEST).cost_usd == pytest.approx(0.0012)
     assert judge.answer(REQUEST).cost_usd is None
     assert PricedJudge(ScriptedJudge(replies), None).answer(REQUEST).cost_usd is None
+
+
+@pytest.mark.parametrize("end", ["length", "content_filter", "stop"])
+def test_an_answer_that_is_cut_off_or_empty_has_a_cost_too(end: str) -> None:
+    answer = Answer("" if end == "stop" else "half of it", finish_reason=end)
+    with judge_server(lambda _: answer) as server:
+        priced = replace(PRICED, base_url=server.url)
+        with pytest.raises(JudgeInvalid) as caught:
+            JudgeChain(priced, Limiter()).answer(REQUEST)
+
+    assert caught.value.reply is not None
+    assert caught.value.reply.cost_usd
 
 
 def test_prices_of_the_environment_come_in_twos() -> None:

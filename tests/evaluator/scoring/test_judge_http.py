@@ -209,7 +209,7 @@ def test_a_response_that_is_too_large_is_not_read(head: bytes) -> None:
 def test_the_deadline_is_that_of_the_whole_response(start: bytes) -> None:
     def drip(connection: socket.socket) -> None:
         connection.sendall(start)
-        for _ in range(100):
+        for _ in range(600):
             time.sleep(0.05)
             connection.sendall(b"x")
 
@@ -218,7 +218,7 @@ def test_the_deadline_is_that_of_the_whole_response(start: bytes) -> None:
         with pytest.raises(NoAnswerInTimeError) as caught:
             ask(client, 0.3)
 
-    assert time.monotonic() - began < 1.5
+    assert time.monotonic() - began < 10
     assert caught.value.sent
 
 

@@ -25,6 +25,13 @@ def test_only_a_valid_response_scores(label: str, value: float) -> None:
         assert text in request.prompt
 
 
+@pytest.mark.parametrize(("words", "value"), [("\n\n Valid\nBye", 1), ("\ninvalid", 0), ("\n", 0)])
+def test_a_label_may_stand_on_the_next_line(words: str, value: float) -> None:
+    judge = ScriptedJudge([f"reasoning: same day\nis_the_agent_response_valid:{words}"])
+
+    assert score(judge, metric("llm_final_response")).score == value
+
+
 @pytest.mark.parametrize(
     "name", ["llm_final_response", "llm_rubric_critic", "llm_rubric_reference_critic"]
 )

@@ -90,6 +90,8 @@ TOO_MUCH = {"responseScorerOptions": {"categories": [{"label": "a", "score": 2}]
         ("boolean", {}, '{"passed": true, "reason": "r"}', 1, True),
         ("categorical", CATEGORIES, '{"category": "so-so", "reason": "r"}', 0.5, "so-so"),
         ("categorical", CATEGORIES, '{"category": "odd", "reason": "r"}', 0, "odd"),
+        ("categorical", CATEGORIES, '{"category": " so-so", "reason": "r"}', 0, " so-so"),
+        ("categorical", CATEGORIES, '{"category": "", "reason": "r"}', 0, ""),
         ("rubric_scores", {}, grades(1), 1, 1),
     ],
 )  # fmt: skip
@@ -117,7 +119,7 @@ def test_variables_come_from_their_sources() -> None:
                 "NodeID": "n",
                 "Input": {"Text": "new input"},
                 "Output": {"Text": '{"plan": ["one", {"two": 2}]}'},
-                "Tools": [{"Name": "search"}],
+                "Tools": [{"ID": "", "Name": "search", "Arguments": {"q": 1}, "Result": None}],
                 "Skills": [{"Name": "skill"}],
             },
         ]
@@ -128,9 +130,11 @@ def test_variables_come_from_their_sources() -> None:
         binding("input", "actual", "traceStepInput", **step),
         binding("plan", "actual", "traceStepOutput", path="$.plan[1]", **step),
         binding("tools", "actual", "traceStepTools", **step),
+        binding("query", "actual", "traceStepTools", path="[0].arguments.q", **step),
         binding("skills", "actual", "traceStepSkills", **step),
         binding("reference", "expected", "finalResponse"),
         binding("rubrics", "metric", "rubrics"),
+        binding("first", "metric", "rubrics", path="$[0].content.text"),
     ]
     judge = ScriptedJudge(['{"score": 1, "reason": ""}'])
     one = metric(
@@ -143,10 +147,12 @@ def test_variables_come_from_their_sources() -> None:
         "begin user>>>\nWhere is order A-100?\n",
         "begin input>>>\nnew input\n",
         'begin plan>>>\n{"two":2}\n',
-        'begin tools>>>\n[{"Name":"search"}]\n',
-        'begin skills>>>\n[{"Name":"skill"}]\n',
+        'begin tools>>>\n[{"name":"search","arguments":{"q":1}}]\n',
+        "begin query>>>\n1\n",
+        'begin skills>>>\n[{"name":"skill"}]\n',
         "begin reference>>>\nDelivered on Monday.\n",
-        "begin rubrics>>>\n1: It names the day.\n",
+        'begin rubrics>>>\n[{"id":"1","content":{"text":"It names the day."}}]\n',
+        "begin first>>>\nIt names the day.\n",
     ):
         assert text in prompt
 
@@ -396,7 +402,7 @@ def test_own_messages_may_find_that_evidence_is_missing() -> None:
         (template("single_score", *[binding("a", "actual", "userContent")] * 2), "'a' is bound twice"),
         (template("single_score", binding("a", "actual", "thoughts")), "comes from 'actual.thoughts'"),
         (template("single_score", binding("a", "actual", "traceStepInput")), "needs selector.nodeID"),
-        (template("single_score", binding("a", "actual", "userContent", path="a")), "must begin with"),
+        (template("single_score", binding("a", "actual", "userContent", path="a.")), "missing key"),
         (template("vibes"), "responseScorerName is 'vibes'; known: boolean, categorical"),
         (template(structuredOutputName="vibes"), "'vibes'; known:"),
         (template(sampleAggregatorName="x"), "sampleAggregatorName is 'x'; known: average, majority"),

@@ -13,7 +13,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("lexical_similarity", {}, "criterion.lexical not configured"),
     ("keyword_coverage", {"keywords": {}}, "keywords.values is empty"),
     ("keyword_coverage", {"keywords": {"source": "web"}}, "source is 'web'"),
-    ("keyword_coverage", {"keywords": {"source": "context"}}, r"must begin with \$"),
+    ("keyword_coverage", {"keywords": {"source": "context"}}, "keywords.path is empty"),
     ("cost_within", {"operations": {}}, "maxCostUsd is not given"),
     ("cost_within", {"operations": {"maxCostUsd": -1.0}}, "expected 0 or more"),
     ("completed_within", {"operations": {}}, "maxSeconds is not given"),

@@ -49,11 +49,15 @@ def score(one: EvalMetric, case: dict[str, Any]) -> MetricOutcome:
         ({"type": "length", "min": 2, "max": 4}, "你好", 1),
         ({"type": "json"}, ' {"a": 1}\n', 1),
         ({"type": "json"}, "{'a': 1}", 0),
+        ({"type": "json"}, "\u00a0{}", 0),
         ({"type": "json", "schema": {"required": ["b"]}}, '{"a": 1}', 0),
         ({"type": "json", "schema": {"required": ["a"]}}, '{"a": 1}', 1),
         ({"type": "keywords", "values": ["total", "next week"]}, "total: 5, next  week", 1),
         ({"type": "keywords", "values": ["total", "tot"]}, "the total", 0.5),
         ({"type": "keywords", "values": ["退款", "30", "Python"]}, "在30天内用Pythons退款", 2 / 3),
+        ({"type": "keywords", "values": ["दिन"]}, "अच्छा दिन।", 1),
+        ({"type": "keywords", "values": ["दिन"]}, "दान करें", 0),
+        ({"type": "keywords", "values": ["caf\u00e9", "cafe"]}, "Das cafe\u0301", 1 / 2),
     ],
 )
 def test_each_type_of_rule(rule: dict[str, Any], text: str, value: float) -> None:

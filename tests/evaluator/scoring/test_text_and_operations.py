@@ -162,6 +162,8 @@ def test_both_texts_must_be_there() -> None:
         ({"values": ["양"]}, "고양이", 0),
         ({"values": ["a", "b", "c", "d", "e"]}, "a", 1 / 5),
         ({"values": ["caf\u00e9"]}, "Das Cafe\u0301", 1),
+        ({"values": ["don't"]}, "I don\u2019t.", 1),
+        ({"values": ["दि", "दिन"]}, "अच्छा दिन।", 1 / 2),
     ],
 )
 def test_keywords_of_the_metric(criterion: dict[str, Any], answer: str, score: float) -> None:
@@ -291,13 +293,15 @@ def test_wishes_about_tools_share_the_score() -> None:
     assert outcome("tool_use", {"tools": [{"name": "pay"}], "attempts": "all"}, turn).score == 1
 
 
-def test_arguments_of_an_optional_tool_must_hold_in_each_call() -> None:
+def test_arguments_must_hold_in_as_many_calls_as_are_required() -> None:
     tools = [make_tool("s", arguments={"a": 1, "b": 1}), make_tool("s", arguments={"a": 1, "b": 2})]
     wish = {"name": "s", "arguments": {"a": 1, "b": 1}}
 
     assert outcome("tool_use", {"tools": [wish]}, make_turn(tools=tools)).score == 1
     optional = {"tools": [wish | {"optional": True}]}
     assert outcome("tool_use", optional, make_turn(tools=tools)).score == 1 / 2
+    twice = {"tools": [wish | {"minCalls": 2}]}
+    assert outcome("tool_use", twice, make_turn(tools=tools)).score == 1 / 2
     few = {"tools": [{"name": "s", "maxCalls": 1}]}
     assert outcome("tool_use", few, make_turn(tools=tools)).reason == "s: 2 calls, at most 1"
 
@@ -384,7 +388,7 @@ def test_a_path_in_turn_or_case_names_the_text(name: str, criterion: dict[str, A
 @pytest.mark.parametrize(
     ("turn", "said"),
     [
-        (make_turn(tools=[]), "$.tools[0].result: index 0 is beyond the list of 0"),
+        (make_turn(tools=[]), "$.tools[0].result: index 0 is out of range; the array has 0"),
         (make_turn(tools=[make_tool("q", capture={"result": "redacted"})]), "result of tool q is redacted"),
         (make_turn(tools=[], capture={"tools": "missing"}), "tools is missing"),
     ],

@@ -48,6 +48,36 @@ def test_known_values_of_the_published_lexicon() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "compound"),
+    [
+        ("It is terrible.", -0.4767),
+        ("It is **terrible**.", -0.4767),
+        ("It is (terrible).", -0.4767),
+        ('It is "terrible"!', -0.5255),
+        ("The answer (great!) is", 0.6588),
+        ("GREAT!!!!", 0.7405),
+        ("It isn't good :)", -0.5975),
+    ],
+)
+def test_marks_around_a_word_do_not_hide_it(text: str, compound: float) -> None:
+    # The values are those of the package vaderSentiment.
+    assert tone_of(text).compound == compound
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ("It isn\u2019t good", "It isn't good"),
+        ("\u201cTerrible\u201d", "Terrible"),
+        ("Great\u2026 thanks", "Great... thanks"),
+        ("terrible\u2014really", "terrible really"),
+    ],
+)
+def test_printed_marks_count_as_typed_ones(text: str, plain: str) -> None:
+    assert tone_of(text)[::2] == tone_of(plain)[::2] != (0, 0)
+
+
+@pytest.mark.parametrize(
     ("criterion", "text", "score", "value"),
     [
         ({"mode": "category", "categories": ["positive", "neutral"]}, GLAD, 1, "positive"),
@@ -87,7 +117,7 @@ def afinn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The package afinn with a few words; only its list is read, not its code."""
     data = tmp_path / "afinn" / "data"
     data.mkdir(parents=True)
-    (data / "AFINN-en-165.txt").write_text("good\t3\nbad\t-3\nnot good\t-2\nsuperb\t5\n")
+    (data / "AFINN-en-165.txt").write_text("good\t3\nbad\t-3\nnot good\t-2\nsuperb\t5\nwon\t3\n")
     about = tmp_path / "afinn-0.1.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: afinn\nVersion: 0.1\n")
@@ -104,7 +134,11 @@ def afinn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         ({"mode": "raw", "min": 0.0}, "Good, superb,  BAD.", 1, 5),
         ({"mode": "raw", "max": 0.0}, "It is not good.", 1, -2),
         ({"mode": "comparative", "min": 1.0}, "a good day", 1, 1),
-        ({"mode": "comparative", "min": 1.0}, "It isn't good", 1, 1),
+        ({"mode": "raw", "max": 0.0}, "It isn't good", 1, -3),
+        ({"mode": "raw", "max": 0.0}, "It isn\u2019t **good**", 1, -3),
+        ({"mode": "raw", "min": 0.0}, "not bad; dont: superb", 1, 8),
+        ({"mode": "raw", "max": 0.0}, "I won't, won\u2019t.", 1, 0),
+        ({"mode": "raw", "min": 0.0}, "We won a bad-free _superb_ 'good' day", 1, 11),
         ({}, "superb", 1, 1),
         ({}, "goodness", 0.5, 0),
         ({"mode": "category", "categories": ["negative"]}, "so bad", 1, "negative"),
@@ -139,6 +173,8 @@ def test_the_lexicon_and_its_licence_travel_with_the_package() -> None:
         ({"values": ["shut up"]}, "now shut\n  up", "found shut up"),
         ({"values": ["l\u00f6cher"]}, "lo\u0308cher", "found l\u00f6cher"),
         ({"values": ["c++"]}, "I know c++.", "found c++"),
+        ({"values": ["stra\u00dfe"]}, "STRASSE", "found strasse"),
+        ({"values": ["हराम"]}, "हरामी", ""),
         ({"values": ["笨蛋", "idiot"]}, "你们idiots是笨蛋吗", "found 笨蛋"),
         ({"values": ["笨蛋", "idiot"]}, "你是idiot吗", "found idiot"),
         ({"values": ["US"], "caseSensitive": True}, "It helps us.", ""),

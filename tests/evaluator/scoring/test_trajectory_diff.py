@@ -6,12 +6,21 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaltap.evaluator.scoring.criteria.calls.diff import Change, DiffRow, describe, trajectory_diff
+from evaltap.evaluator.scoring.criteria.calls.diff import (
+    Change,
+    DiffRow,
+    difference,
+    trajectory_diff,
+)
 from evaltap.evaluator.scoring.criteria.calls.pairs import CallPairs, CallSimilarity
 
 
+def compared(actual: list[dict[str, Any]], expected: list[dict[str, Any]]) -> CallPairs:
+    return CallPairs(expected, actual, CallSimilarity())
+
+
 def diff(actual: list[dict[str, Any]], expected: list[dict[str, Any]]) -> list[DiffRow]:
-    return trajectory_diff(CallPairs(expected, actual, CallSimilarity()))
+    return trajectory_diff(compared(actual, expected))
 
 
 def call(name: str, **arguments: object) -> dict[str, Any]:
@@ -42,7 +51,7 @@ def test_a_call_with_nothing_else_in_common_is_still_the_same_tool() -> None:
 
 
 def test_long_differences_are_cut_for_reading() -> None:
-    text = describe(diff([call("x") for _ in range(11)], []))
+    text = difference(compared([call("x") for _ in range(11)], []))
 
     assert text == "; ".join(["extra x"] * 8) + "; and 3 more"
 
@@ -62,7 +71,7 @@ def test_every_call_is_in_one_row(
     assert [row.actual for row in rows if row.actual is not None] == [*range(len(actual))]
     found = sorted(row.expected for row in rows if row.expected is not None)
     assert found == [*range(len(expected))]
-    assert (describe(rows) == "") == (actual == expected)
+    assert (difference(compared(actual, expected)) == "") == (actual == expected)
     for row in rows:
         both = row.expected is not None and row.actual is not None
         assert both == (row.kind in ("same", "changed", "moved"))

@@ -56,12 +56,22 @@ def test_the_score_is_above_a_half_if_the_answer_has_the_better_letter(
     assert read_letters(plain(a, b)).score == pytest.approx(score)
 
 
+def test_a_letter_counts_once_by_its_most_probable_token() -> None:
+    # The letter that was said is listed again, rounded, and in other spellings.
+    said = token("B", ("B", -0.1001), (" b", -3.0), ("T", -2.0), ("t", -9.0), logprob=-0.1)
+
+    found = read_letters(answer(token("<score_A>"), said, token("<score_B>"), token("A")))
+
+    b, t = math.exp(-0.1), math.exp(-2.0)
+    assert found.rubric_scores[0].score == pytest.approx(b * 18 / 19 / (b + t))
+
+
 def test_letters_count_by_their_probabilities_and_what_is_no_letter_does_not() -> None:
     half, quarter = math.log(0.5), math.log(0.25)
     found = read_letters(
         answer(
             token("<score_A>"),
-            token("A", ("T", quarter), ("Z", half), ("a", half), ("AB", half), logprob=half),
+            token("A", ("T", quarter), ("Z", half), ("a", quarter), ("AB", half), logprob=half),
             token("<score_B>"),
             token("T"),
         )

@@ -202,7 +202,7 @@ def test_who_takes_too_long_is_interrupted_and_others_go_on(store: Store) -> Non
         began = time.monotonic()
         with pytest.raises(TooSlowError, match=r"not read within 0\.2 s"):
             read_for_ever()
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 8
         assert other.rows(COUNT) == before
 
 

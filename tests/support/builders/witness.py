@@ -30,8 +30,8 @@ class Witness:
         What is done in `parallel` begins in any order, and the two may see another one.
         """
         self.by_spans.flush()
-        seen = facts_of(self.by_plugin.cases, parallel=parallel)
-        told = facts_of(self.by_spans.cases, parallel=parallel)
+        seen = facts_of(latest(self.by_plugin.cases), parallel=parallel)
+        told = facts_of(latest(self.by_spans.cases), parallel=parallel)
         assert self._comparable(seen) == self._comparable(told), f"plugin: {seen}\n spans: {told}"
         assert self.by_plugin.faults == self.by_spans.faults == []
         return seen
@@ -89,3 +89,9 @@ def facts(case: Mapping[str, Any]) -> dict[str, Any]:
         "error": turn["telemetry"].get("error"),
         "tokens": tuple(turn["telemetry"].get(key) for key in ("inputTokens", "outputTokens")),
     }
+
+
+def latest(cases: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the last revision of each turn."""
+    ids = ((case["evalId"], case["actualConversation"][0]["invocationId"]) for case in cases)
+    return list(dict(zip(ids, cases, strict=True)).values())

@@ -151,6 +151,7 @@ def _pictures(
         if name not in only:
             continue
         page.goto(site.site.address + path.format(**names))
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, (name, screen)
         long = page.evaluate("document.documentElement.scrollHeight")
         page.set_viewport_size({"width": width, "height": max(height, min(long, most))})
         taken = Image.open(BytesIO(page.screenshot())).convert("RGB")

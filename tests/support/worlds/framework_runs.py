@@ -113,7 +113,7 @@ def agent_for_a_run(kind: type[Driver], make: Callable[[], AgentSpec], turns: Se
 def without_ids(case: Mapping[str, Any]) -> dict[str, Any]:
     """Return a case without ids, times and labels."""
     (turn,) = case["actualConversation"]
-    source = {k: v for k, v in case["source"].items() if k not in ("run", "trial", "attempt")}
+    source = {k: v for k, v in case["source"].items() if k not in _OF_THE_RUN}
     session = {k: v for k, v in case["sessionInput"].items() if k not in ("appName", "userId")}
     return {
         "source": source,
@@ -122,7 +122,8 @@ def without_ids(case: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-_VOLATILE = ("creationTimestamp", "startTime", "durationMs", "latencyMs", "traceId")
+_OF_THE_RUN = ("run", "trial", "attempt")
+_VOLATILE = ("creationTimestamp", "startTime", "durationMs", "latencyMs", "traceId", "rootSpanId")
 
 
 def _stripped(value: Any) -> Any:

@@ -111,6 +111,11 @@ def _print(found: Sequence[Calibrated]) -> None:
         out.print(Text(f"verdict: {result.trust.value} ({reasons})"), soft_wrap=True)
         if one.without_verdict:
             out.print(f"{counted(one.without_verdict, 'label')} without a verdict (not counted)")
+        if one.picked:
+            out.print(
+                f"{one.picked:,} of {result.table.total:,} labels were picked, not drawn (`evaltap review"
+                f" add --draw {one.metric_name}`): each counts for one turn, as if chosen at random"
+            )
         for eval_id, invocation, rubric, passes in one.disagreements[:SHOWN_DISAGREEMENTS]:
             about = " ".join(part for part in (eval_id, invocation, rubric) if part)
             verb = "passes, people fail" if passes else "fails, people pass"

@@ -11,6 +11,7 @@ from evaltap.cli.redaction import case_redactor
 from evaltap.cli.scoring import judge_session
 from evaltap.cli.stores import choice_of, open_chosen
 from evaltap.evaluator.analysis.filters.choice import check_condition
+from evaltap.evaluator.analysis.filters.traffic import told_of_runs
 from evaltap.evaluator.cases.evalsets.difference import difference
 from evaltap.evaluator.cases.evalsets.files import SetFile, read_set, write_set
 from evaltap.evaluator.curation.curate import Curated, Means, curate
@@ -42,6 +43,8 @@ def run(options: CurateOptions) -> int:
         open_chosen([options.db], choice) as store,
     ):
         made = _curated(options, recipe, store, judges)
+        if apart := told_of_runs(store, recipe.where):
+            say("curate", apart)
         # With a filter, a case that is not found may still be in the store.
         landed = None if choice else set(store.column("SELECT DISTINCT eval_id FROM cases"))
     if options.into is not None:
@@ -182,13 +185,13 @@ def _print(options: CurateOptions, report: dict[str, Any]) -> None:
         f"{target_of(options)} {wrote} {counted(report['cases'], 'case')}: {', '.join(changes) or 'none'}"
     )
     for pick in report["picks"]:
-        print(f"  {pick['label']}: {pick['taken']:,} of {pick['offered']:,} turns")
+        print(f"  {pick['label']}: {pick['taken']:,} of {counted(pick['offered'], 'turn')}")
         if note := pick.get("note"):
             say("curate", f"{pick['label']}: {note}")
     if report["covered"] is not None:
         print(
-            f"  covered: {report['covered']:.1%} of the {report['window']:,.0f} turns of the window,"
-            " as the weights of the cases say"
+            f"  covered: {report['covered']:.1%} of the {counted(round(report['window']), 'turn')} of the"
+            " window, as the weights of the cases say"
         )
     if health := report["health"]:
         print(

@@ -4,12 +4,15 @@ import json
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from rich.cells import cell_len
 from rich.text import Text
 
+from evaltap.cli.messages import say
 from evaltap.cli.options.set import DuplicatesOptions
 from evaltap.cli.progress import progress
 from evaltap.cli.stores import choice_of, open_chosen
 from evaltap.evaluator.analysis.filters.listing import SHORT, shortened
+from evaltap.evaluator.analysis.filters.traffic import told_of_runs
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.curation.grouping import (
     Likeness,
@@ -45,6 +48,8 @@ def run(options: DuplicatesOptions) -> int:
         with progress("texts compared") as compared:
             groups = turn_groups(texts.turns, Likeness(options.radius, options.semantic), compared)
         members = texts.members(groups) if options.json else []
+        if apart := told_of_runs(store):
+            say("set duplicates", apart)
     if options.json:
         _print_json(groups, members)
     else:
@@ -75,7 +80,7 @@ def _print(groups: Sequence[TurnGroup], figures: dict[str, Any]) -> None:
     width = out.width if out.is_terminal else NARROW
     table = plain_table(1)
     cells = zip(COLUMNS, *rows, strict=True)
-    widths = {name: max(map(len, (name, *column))) for name, *column in cells}
+    widths = {name: max(map(cell_len, (name, *column))) for name, *column in cells}
     widths["tools"] = min(widths["tools"], TOOLS)
     rest = width - sum(widths.values()) - 2 * len(widths) + widths["first words"]
     widths["first words"] = max(len("first words"), min(widths["first words"], rest))

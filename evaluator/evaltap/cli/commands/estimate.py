@@ -27,6 +27,7 @@ def run(options: EstimateOptions) -> int:
         since=options.period.since,
         until=options.period.until,
         where=options.where,
+        traffic="environment" not in options.by,
     )
     with open_stores(options.db) as store:
         found = estimate_rates(store, scope, by=options.by, signal=options.signal, labels=labels)

@@ -144,6 +144,6 @@ def _report_renamed_cases(repeated: Set[str]) -> None:
         say(
             "set export",
             f"{counted(len(repeated), 'eval id')} occurred in several runs, versions or applications,"
-            f" such as {min(repeated)!r}; the cases are exported as ID@VERSION; use --filter version:NAME"
-            " or app:NAME to export one",
+            f" such as {min(repeated)!r}; the cases are exported as ID@RUN or ID@VERSION; use --filter"
+            " version:NAME or app:NAME to export one",
         )

@@ -26,11 +26,10 @@ def run(options: MergeOptions) -> int:
         print(f"{counted(len(merged.cases), 'case')} written to {options.out}")
         mine = {case["evalId"] for case in ours.cases}
         for name in merged.conflicts:
-            why = (
-                "both sides changed it; ours was kept"
-                if name in mine
-                else "ours removed it and theirs changed it; theirs was kept"
-            )
+            why = "ours removed it and theirs changed it; theirs was kept"
+            if name in mine:
+                differ = "they differ" if base is None else "both sides changed it"
+                why = f"{differ}; ours was kept"
             say("set merge", f"{name}: {why}")
         if merged.same:
             say("set merge", f"already present under other ids: {', '.join(merged.same)}")

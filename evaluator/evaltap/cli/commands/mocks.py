@@ -14,19 +14,19 @@ from typing import Any, Final
 from evaltap.cli.messages import say
 from evaltap.cli.mocking import choice_of, lines_of_mocks
 from evaltap.cli.options.run import MocksOptions
-from evaltap.experiments.mocks.catalogue import catalogue
+from evaltap.experiments.mocks.catalogue import catalogue, contradictions
 from evaltap.experiments.mocks.drift import totals
 from evaltap.experiments.mocks.invent import inventor
 from evaltap.experiments.mocks.mcp import message_of, reply_to
 from evaltap.experiments.mocks.policy import MockPolicy
 from evaltap.experiments.mocks.recorded import arguments_of
-from evaltap.experiments.mocks.served import MockServer
+from evaltap.experiments.mocks.served import MockServer, Tools
 from evaltap.experiments.mocks.tape import Tape
-from evaltap.experiments.plan import read_set
+from evaltap.experiments.plan import CaseSet, read_set
 from evaltap.experiments.pseudonyms import Inventions
 from evaltap.recorder.answering import ToolMiss
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.files.canonical import loads
+from evaltap.schemas.files.documents import read_option
 from evaltap.schemas.text import counted
 
 Reply = Callable[[bytes], dict[str, Any] | None]  # Any: JSON
@@ -44,18 +44,10 @@ def run(options: MocksOptions) -> int:
     choice = choice_of(options.tools)
     if wrong := choice.wrong_names(cases.cases):
         raise InputError("; ".join(wrong))
-    policy = choice.policy(cases.cases) or MockPolicy()
-    inventions = Inventions()
-    # As if all turns of all cases were one turn: who asks does not say which.
-    turns = (turn for case in cases.cases for turn in case.recording)
-    recording = (tuple(inventions.filled_call(call) for turn in turns for call in turn),)
-    tools = _schemas(options.schemas) if options.schemas else catalogue([recording])
-    if not tools:
-        raise InputError(f"{options.set}: no case has recorded tool calls; nothing to offer")
-    invent = inventor(recording) if policy.invents else None
-    tape = Tape(recording, policy, invent=invent, tools=tools, redacted=inventions.restore)
-    tape.can_run = False
+    tape = _tape(options, cases, choice.policy(cases.cases) or MockPolicy())
+    tools = tape.tools
     tape.begin()
+    _tell_contradictions(cases)
     with _misses(options.misses) as written:
 
         def answer(name: str, arguments: Any) -> Any:
@@ -77,11 +69,42 @@ def run(options: MocksOptions) -> int:
     return 1 if tape.missed else 0
 
 
+def _tape(options: MocksOptions, cases: CaseSet, policy: MockPolicy) -> Tape:
+    """Return what answers; raise InputError if there is nothing to offer."""
+    inventions = Inventions()
+    # As if all turns of all cases were one turn: who asks does not say which.
+    turns = (turn for case in cases.cases for turn in case.recording)
+    recording = (tuple(inventions.filled_call(call) for turn in turns for call in turn),)
+    mocks = tuple(mock for case in cases.cases for mock in case.declared)
+    tools = _schemas(options.schemas) if options.schemas else catalogue([recording], mocks)
+    if not tools:
+        raise InputError(
+            f"{options.set}: no case has recorded tool calls or mocks; nothing to offer"
+        )
+    tape = Tape(
+        recording,
+        policy,
+        every_turn=mocks,
+        invent=inventor(recording, policy, mocks),
+        tools=tools,
+        redacted=inventions.restore,
+    )
+    tape.can_run = False
+    return tape
+
+
+def _tell_contradictions(cases: CaseSet) -> None:
+    found = contradictions((one.eval_id, one.recording, one.declared) for one in cases.cases)
+    for name, told in found.items():
+        say(
+            "mocks",
+            f"{name} has other results for equal arguments in the cases {' and '.join(told)}, and a call does"
+            " not say which case it is of: they are given in the set's order; choose one with --case",
+        )
+
+
 def _schemas(path: Path) -> list[dict[str, Any]]:
-    try:
-        found = loads(path.read_bytes(), path=str(path))
-    except OSError as error:
-        raise InputError(f"--tools {path}: {error.strerror}") from error
+    found = read_option(path, "--tools")
     tools = found.get("tools") if isinstance(found, dict) else found
     if not isinstance(tools, list) or not all(
         isinstance(one, dict) and isinstance(one.get("name"), str) for one in tools
@@ -114,7 +137,7 @@ def _forwarded(url: str, line: bytes) -> dict[str, Any] | None:
     return found
 
 
-def _serve(port: int, tools: list[dict[str, Any]], answer: Callable[[str, Any], Any]) -> None:
+def _serve(port: int, tools: Tools, answer: Callable[[str, Any], Any]) -> None:
     """Serve HTTP until Ctrl-C or SIGTERM."""
     try:
         server = MockServer(port=port)

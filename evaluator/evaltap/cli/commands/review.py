@@ -191,7 +191,7 @@ def _list(options: ReviewListOptions) -> int:
     with open_stores([options.db]) as store:
         _check_queue(store, options.queue)
         found = items(store, options.queue)
-        _, figures = agreement_of(store)
+        _, figures = agreement_of(store, options.queue)
     if options.json:
         print_json({"items": [one.data() for one in found], "agreement": figures})
         return 0

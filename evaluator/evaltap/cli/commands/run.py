@@ -24,6 +24,7 @@ from evaltap.cli.options.run import RunOptions
 from evaltap.cli.scoring import judge_session
 from evaltap.cli.settings import named_in_hints
 from evaltap.cli.tasks import required, run_tasks, verbose_lines
+from evaltap.evaluator.analysis.filters.traffic import holds_traffic
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.evaluator.scoring.judge_session import JudgeSession
 from evaltap.evaluator.scoring.scorer import CaseScorer
@@ -58,6 +59,9 @@ def _run(options: RunOptions) -> tuple[int, Finished | None]:
     with judge_session("run", options.judges) as judges:
         request, scorer = _checked(options, judges)
         with Store(options.db) as store:
+            if holds_traffic(store):
+                told = "holds traffic, too; its page and report will show these runs among it"
+                say("run", f"{options.db}: {told}; --db names another file")
             if options.dry_run:
                 plan = dry_run(request, scorer, store)
                 print(json.dumps(plan.data()) if options.json else "\n".join(plan.lines()))

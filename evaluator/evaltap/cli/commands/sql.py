@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from itertools import chain, count
 
+from rich.cells import cell_len
 from rich.text import Text
 
 from evaltap.cli.messages import print_json
@@ -69,7 +70,7 @@ def _print_rows(names: Sequence[str], chunks: Iterator[Rows], limit: int) -> Non
     width = out.width if out.is_terminal else NARROW
     cells = [[visible(_text(value)) for value in values] for values in shown]
     # Without wrapping cells.
-    needed = sum(max(map(len, column)) + 2 for column in zip(names, *cells, strict=True))
+    needed = sum(max(map(cell_len, column)) + 2 for column in zip(names, *cells, strict=True))
     if needed > width:
         for line in _upright(names, cells):
             out.print(Text(line), soft_wrap=True)

@@ -9,7 +9,7 @@ from evaltap.cli.options.shared import FilterOptions, JudgeOptions, as_json, sto
 from evaltap.cli.values import names, reviewers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class CurateOptions:
     """The recipe, the set to write, and how to treat its existing cases.
 
@@ -100,7 +100,7 @@ def _comment() -> Any:
     return option("--comment TEXT", "the reason for the decision", default="")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DrawingOptions:
     """Which turns are queued."""
 
@@ -119,7 +119,7 @@ class DrawingOptions:
     chosen: FilterOptions = group(FilterOptions)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ReviewAddOptions:
     """The turns to queue."""
 
@@ -130,7 +130,7 @@ class ReviewAddOptions:
     json: bool = as_json()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ReviewNextOptions:
     """Whose next item is printed."""
 
@@ -140,7 +140,7 @@ class ReviewNextOptions:
     json: bool = as_json()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ReviewDecisionOptions:
     """A decision on an item."""
 
@@ -153,7 +153,7 @@ class ReviewDecisionOptions:
     """approve, reject or skip, by the name of the action."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ReviewEditOptions:
     """A decision that corrects an item."""
 
@@ -166,7 +166,7 @@ class ReviewEditOptions:
     json: bool = as_json()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ReviewUndoOptions:
     """The decision to undo."""
 
@@ -176,7 +176,7 @@ class ReviewUndoOptions:
     json: bool = as_json()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ReviewListOptions:
     """The items to list."""
 
@@ -185,7 +185,7 @@ class ReviewListOptions:
     json: bool = as_json()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ReviewExportOptions:
     """The decisions to write."""
 
@@ -196,7 +196,7 @@ class ReviewExportOptions:
     json: bool = as_json()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ReviewImportOptions:
     """The decisions to read."""
 
@@ -210,7 +210,7 @@ class ReviewImportOptions:
     json: bool = as_json()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ReviewOptions:
     """What to do, in which queue, as whom.
 

@@ -28,7 +28,7 @@ from evaltap.evaluator.analysis.filters.language import FIELDS
 ReportFormat = Literal["console", "html", "json", "junit", "markdown"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class UiOptions:
     """The file to show, the address, and who has access.
 
@@ -109,7 +109,7 @@ class UiOptions:
     json: bool = option("--json", "print the link as JSON")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class CasesOptions:
     """The cases to list.
 
@@ -143,7 +143,7 @@ _FIELDS = "\n".join(f"  {name + ':':<13}{meaning}" for name, meaning in FIELDS.i
 CasesOptions.__doc__ = cleandoc(CasesOptions.__doc__ or "").replace("FIELDS", _FIELDS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ReportOptions:
     """The scores to report, and the format.
 
@@ -198,7 +198,7 @@ class ReportOptions:
     guards: GuardOptions = group(GuardOptions, "guards")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ShowOptions:
     """The case to show.
 
@@ -215,7 +215,7 @@ class ShowOptions:
     json: bool = as_json()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class WhyOptions:
     """The case to explain, and a log that may contain it.
 
@@ -241,7 +241,7 @@ class WhyOptions:
     json: bool = as_json()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class RunsExportOptions:
     """The runs whose scores to write."""
 
@@ -255,7 +255,7 @@ class RunsExportOptions:
     json: bool = as_json()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class RunsOptions:
     """The stores whose runs are listed.
 
@@ -278,7 +278,7 @@ class RunsOptions:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class EstimateOptions:
     """The turns, the slices, and the human labels.
 
@@ -332,7 +332,7 @@ class EstimateOptions:
     json: bool = as_json()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class MonitorCheckOptions:
     """The rules, and a store to estimate what they would cost."""
 
@@ -344,7 +344,7 @@ class MonitorCheckOptions:
     json: bool = as_json()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class MonitorReplayOptions:
     """The stored turns, and the rules to run over them."""
 
@@ -353,7 +353,7 @@ class MonitorReplayOptions:
     json: bool = as_json()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class MonitorAlertsOptions:
     """The stores with the alarms."""
 
@@ -364,7 +364,7 @@ class MonitorAlertsOptions:
     json: bool = as_json()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class MonitorStatusOptions:
     """The stores with the states of the watches."""
 
@@ -372,7 +372,7 @@ class MonitorStatusOptions:
     json: bool = as_json()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class MonitorRebaseOptions:
     """The watch that learns a new baseline."""
 
@@ -428,7 +428,7 @@ class MonitorOptions:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class SqlOptions:
     """The statement, and how to print its rows.
 
@@ -463,7 +463,7 @@ class SqlOptions:
     json: bool = as_json()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class McpOptions:
     """The store that a coding agent may read, and the set to which it may add cases.
 
@@ -491,7 +491,7 @@ class McpOptions:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class SkillInstallOptions:
     """Where the skill is written.
 

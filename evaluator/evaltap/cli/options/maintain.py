@@ -8,7 +8,7 @@ from evaltap.cli.declared import STORE, argument, option, setting
 from evaltap.cli.options.shared import as_json
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DoctorOptions:
     """The log to check, and the store that consumed it.
 
@@ -27,7 +27,7 @@ class DoctorOptions:
     json: bool = as_json()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class CompletionOptions:
     """The shell that the script is for.
 

@@ -8,7 +8,7 @@ from evaltap.cli.declared import Action, Actions, argument, group, option
 from evaltap.cli.options.shared import TlsOptions, as_json, columns, no_redaction
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class OtlpOptions:
     """Telemetry files, and the destination of their runs.
 
@@ -37,7 +37,7 @@ class OtlpOptions:
     json: bool = option("--json", "print the summary as JSON")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ReplayedOptions:
     """Eval case files, and the log to which their turns are replayed.
 
@@ -54,7 +54,7 @@ class ReplayedOptions:
     json: bool = option("--json", "print the summary as JSON")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ClaudeCodeOptions:
     """Transcripts, and the destination of their sessions.
 
@@ -114,7 +114,7 @@ class RecordOptions:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class CollectOptions:
     """The address to listen on, and the log to write.
 
@@ -149,7 +149,7 @@ class CollectOptions:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class RedactOptions:
     """The files to search, and the policy and rules to apply.
 
@@ -186,7 +186,7 @@ class RedactOptions:
     json: bool = as_json()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ConvertOptions:
     """The data sets to convert, and the meaning of their columns.
 

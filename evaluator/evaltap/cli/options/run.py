@@ -28,7 +28,7 @@ from evaltap.cli.values import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class CalledAgentOptions:
     """The agent, and how it is called."""
 
@@ -57,7 +57,7 @@ class CalledAgentOptions:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AgentOptions(CalledAgentOptions):
     """The agent, and how its runs are made."""
 
@@ -87,7 +87,7 @@ class AgentOptions(CalledAgentOptions):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AnswerOptions:
     """Which recorded calls answer."""
 
@@ -121,7 +121,7 @@ class AnswerOptions:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ToolCallOptions(AnswerOptions):
     """What answers the agent's tool calls."""
 
@@ -143,7 +143,7 @@ class ToolCallOptions(AnswerOptions):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class TaskRunOptions:
     """Tasks, which make cases and metrics of the rows of data sets."""
 
@@ -177,7 +177,7 @@ class TaskRunOptions:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class PartnerOptions:
     """Who plays the users of cases with a plan, and which agent gives expected turns."""
 
@@ -210,7 +210,7 @@ class PartnerOptions:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class RunOptions:
     """The set, the agent, how often and how long, and where the runs go.
 
@@ -290,7 +290,7 @@ class RunOptions:
     json: bool = as_json()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ReplayOptions:
     """The traffic, the agent, and what decides.
 
@@ -348,7 +348,7 @@ class ReplayOptions:
     json: bool = as_json()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class MocksOptions:
     """The recorded tools, and how they are offered.
 
@@ -384,7 +384,7 @@ class MocksOptions:
     tools: AnswerOptions = group(AnswerOptions, "tool calls")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ServeOptions:
     """The agent, what it is evaluated on, and who may ask.
 

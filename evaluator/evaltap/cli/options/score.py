@@ -24,11 +24,11 @@ from evaltap.cli.options.shared import (
     ray_address,
     reports,
 )
-from evaltap.cli.values import address, amount, names, partitions, positive, report_file
+from evaltap.cli.values import address, names, partitions, positive, report_file, share
 from evaltap.schemas.log.location import KafkaClientName
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class EngineOptions:
     """Where the cases of files are scored."""
 
@@ -45,7 +45,7 @@ class EngineOptions:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class LiveEngineOptions:
     """Where landed cases are scored."""
 
@@ -62,7 +62,7 @@ class LiveEngineOptions:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class SelectionOptions:
     """Which cases are scored."""
 
@@ -81,7 +81,7 @@ class SelectionOptions:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ConsumeOptions:
     """The log to read, the destination of its cases, and how to score them.
 
@@ -193,7 +193,7 @@ class ConsumeOptions:
     """Whether the page opens in the browser."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ScoreOptions:
     """What to score, with what, and where the results go.
 
@@ -246,7 +246,7 @@ class ScoreOptions:
     guards: GuardOptions = group(GuardOptions, "guards")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class MetricsOptions:
     """The evaluators to describe; if empty, all are listed.
 
@@ -265,7 +265,7 @@ class MetricsOptions:
     json: bool = as_json()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class CompareOptions:
     """The two sides, the rules that decide what is worse, and the reports to write.
 
@@ -316,7 +316,7 @@ class CompareOptions:
     json: bool = as_json()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class GateOptions:
     """The gate, the cases that must pass it, the store for their scores, and the baseline.
 
@@ -391,7 +391,7 @@ class GateOptions:
     json: bool = as_json()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class CalibrateOptions:
     """The human labels, and the source of the judge's verdicts.
 
@@ -402,7 +402,8 @@ class CalibrateOptions:
           --db cases.duckdb
 
     A label: {"evalId": "c-1", "label": "pass"}, optionally with invocationId,
-    rubricId, metricName or evalSetId.
+    rubricId, metricName, evalSetId, appName, or weight: how many turns it was drawn
+    from.
 
     exit code: 0 trust, or trust with care; 1 do not trust; 2 bad input; 3 too few
     labels
@@ -427,7 +428,7 @@ class CalibrateOptions:
     json: bool = as_json()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AttackOptions:
     """The judge to attack, the families of attacks, and the highest flip rate that passes.
 
@@ -450,7 +451,7 @@ class AttackOptions:
     max_flip_rate: float = option(
         "--max-flip-rate SHARE",
         "highest flip rate that passes (default: 0.05)",
-        parse=amount,
+        parse=share,
         default=0.05,
     )
     concurrency: int = concurrency()

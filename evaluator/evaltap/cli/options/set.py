@@ -22,7 +22,7 @@ ExportFormat = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DuplicatesOptions:
     """The turns to compare, and the similarity that makes two turns near-duplicates.
 
@@ -55,7 +55,7 @@ class DuplicatesOptions:
     json: bool = as_json()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DiffOptions:
     """The two sets.
 
@@ -77,7 +77,7 @@ class DiffOptions:
     json: bool = as_json()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class MergeOptions:
     """The sets, their common ancestor, and the file for the result.
 
@@ -104,7 +104,7 @@ class MergeOptions:
     json: bool = as_json()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class CoverageOptions:
     """The sets, the traffic, and the dimensions to compare by.
 
@@ -121,7 +121,7 @@ class CoverageOptions:
       tools     the tools of a turn, in order
       tool      each tool that was called
       model     the model
-      language  the language of the question
+      language  the language of the question, where it is known
       intent    a group of near-duplicate questions, named by one of them
       version   the agent's version
 
@@ -148,7 +148,7 @@ class CoverageOptions:
     json: bool = as_json()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DriftOptions:
     """The two periods, and the dimensions to compare by.
 
@@ -163,8 +163,9 @@ class DriftOptions:
     p_value:  how often the distance would then be at least as large
     q_value:  the same, adjusted for several dimensions
     is_new:   the value does not occur in the first period
+    sessions: those with a known value in each period; a case of a set is one
 
-    exit code: 0 compared, 2 bad input, 3 a period without turns
+    exit code: 0 compared, 2 bad input, 3 a period without turns or known values
     """
 
     db: tuple[Path, ...] = stores()
@@ -185,7 +186,7 @@ class DriftOptions:
     json: bool = as_json()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ExportOptions:
     """The cases to export, the format, and the file to write.
 
@@ -234,7 +235,7 @@ class ExportOptions:
     json: bool = as_json()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class FmtOptions:
     """The files to format, and how.
 

@@ -134,7 +134,7 @@ def how_to_join() -> Any:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class PeriodOptions:
     """The period in which the turns started."""
 
@@ -152,7 +152,7 @@ _FILTER: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class FilterOptions:
     """A filter as the user wrote it, and an SQL condition."""
 
@@ -164,14 +164,14 @@ class FilterOptions:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class FilterArguments(FilterOptions):
     """The same filter, without `--filter` before it."""
 
     filter: tuple[str, ...] = argument("FILTER", _FILTER, default=())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class TlsOptions:
     """The certificate of a server."""
 
@@ -181,7 +181,7 @@ class TlsOptions:
     tls_key: Path | None = option("--tls-key FILE", "the certificate's private key (PEM)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ShownOptions:
     """What the page shows besides the store."""
 
@@ -192,7 +192,7 @@ class ShownOptions:
     trace_url: str | None = trace_url()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ReferenceOptions:
     """The expected turns to score landed cases against."""
 
@@ -204,7 +204,7 @@ class ReferenceOptions:
     join: Join = how_to_join()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class OtherReferenceOptions:
     """References that replace those that landed cases were scored against."""
 
@@ -215,7 +215,7 @@ class OtherReferenceOptions:
     join: Join = how_to_join()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class JudgeOptions:
     """Cache, limits and budget of judges; their environment supplies what is not given."""
 
@@ -274,7 +274,7 @@ def ray_address() -> Any:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class MetricOptions:
     """What metrics may do, whatever they score."""
 
@@ -297,7 +297,7 @@ class MetricOptions:
     allow_code: bool = allow_code()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ScoringOptions:
     """How to apply the metrics."""
 
@@ -325,7 +325,7 @@ class ScoringOptions:
     judges: JudgeOptions = group(JudgeOptions, "judges")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class GuardOptions:
     """What decides the exit code."""
 
@@ -353,7 +353,7 @@ class GuardOptions:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class RuleOptions:
     """The rules that decide when a difference counts."""
 
@@ -411,6 +411,6 @@ class RuleOptions:
     )
     subset: bool = option(
         "--subset",
-        "compare what both have, although HEAD lacks cases of BASE (default: exit code 3 if it lacks"
-        " more than 5 %%, as a run that died does)",
+        "compare what both have, although HEAD lacks cases or metrics of BASE (default: exit code 3 if it"
+        " lacks more than 5 %% of the cases, as a run that died does, or a metric)",
     )

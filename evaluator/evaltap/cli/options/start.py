@@ -14,7 +14,7 @@ from evaltap.cli.options.shared import (
 from evaltap.cli.values import share
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class TryOptions:
     """The files to read, and where to keep what was read.
 
@@ -43,7 +43,7 @@ class TryOptions:
     json: bool = as_json()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DemoOptions:
     """The folder to write to, and the output.
 
@@ -69,7 +69,7 @@ class DemoOptions:
     json: bool = as_json()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class InitOptions:
     """The settings to write; the user is asked for those that are None.
 
@@ -113,7 +113,7 @@ class InitOptions:
     json: bool = option("--json", "print what was written as JSON, and ask nothing")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class UpOptions:
     """The log, the store, the metrics, and the addresses of receiver and page.
 

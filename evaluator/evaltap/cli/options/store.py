@@ -9,7 +9,7 @@ from evaltap.cli.declared import STORE, Action, Actions, argument, option
 from evaltap.cli.options.shared import as_json, store
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class AttachOptions:
     """The files to read, and the file for the SQL.
 
@@ -26,7 +26,7 @@ class AttachOptions:
     out: Path | None = option("--out FILE.sql", "the file to write (default: print the SQL)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DlqListOptions:
     """The dead letters to list."""
 
@@ -36,7 +36,7 @@ class DlqListOptions:
     json: bool = as_json()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DlqShowOptions:
     """The dead letter to show."""
 
@@ -45,7 +45,7 @@ class DlqShowOptions:
     json: bool = as_json()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class DlqReplayOptions:
     """The dead letters to replay."""
 
@@ -78,7 +78,7 @@ class DlqOptions:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class PruneOptions:
     """The store to prune, and the age of the sessions to delete.
 
@@ -105,7 +105,7 @@ class PruneOptions:
     json: bool = as_json()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class EraseOptions:
     """The person to erase, and the places to erase from.
 
@@ -131,7 +131,7 @@ class EraseOptions:
     json: bool = as_json()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ArchiveOptions:
     """The store to archive, and the archive.
 

@@ -5,6 +5,8 @@ from collections import Counter
 from functools import cache
 from typing import Any, Final
 
+from evaltap.schemas.installation import install_command
+
 UNKNOWN: Final = "und"
 FEWEST_LETTERS: Final = 20
 """Fewer letters of a script that several languages use are not classified."""
@@ -37,6 +39,13 @@ def language_of(text: str) -> str:
     if scripts["CJK"] * 2 > len(letters[:500]):
         return "zh"
     return _classified(text) if len(letters) >= FEWEST_LETTERS else UNKNOWN
+
+
+def without_classifier() -> str:
+    """Return what is unknown because py3langid is not installed; empty if it is."""
+    if _classifier() is not None:
+        return ""
+    return f"languages that share a script are unknown; to tell them apart: {install_command('languages')}"
 
 
 @cache

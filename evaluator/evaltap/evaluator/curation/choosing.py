@@ -215,7 +215,7 @@ def _unlike(cases: Iterable[CaseData], radius: float) -> Callable[[ComparedTurn]
 def _value(pick: Pick, turn: Seen) -> str | None:
     """Return the stratum of a case's turn as in labels; None if unknown."""
     values = {
-        "tool_path": " > ".join(turn.tools),
+        "tool_path": None if turn.tools is None else " > ".join(turn.tools),
         "app": turn.key.app,
         "model": turn.model,
         "version": turn.version,

@@ -3,13 +3,13 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import filterfalse
 from typing import Final
 
-from evaltap.evaluator.analysis.estimates.scope import SESSION
-from evaltap.evaluator.analysis.stats.estimate import Estimate, estimate_items
+from evaltap.evaluator.analysis.stats.estimate import Estimate
 from evaltap.evaluator.analysis.stats.rate import Rate
 from evaltap.evaluator.curation.picks import TurnKey
-from evaltap.evaluator.curation.values import Seen, values_of
+from evaltap.evaluator.curation.values import Seen, pairs_of, shares_of, values_of
 
 SHOWN_GAPS: Final = 20
 EXAMPLES: Final = 5
@@ -25,13 +25,10 @@ class Gap:
     turns: int
     examples: tuple[TurnKey, ...]
     """The first turns with this value, each of a different case."""
-    text: str = ""
-    """The user's message in the turn that represents an intent."""
 
     def data(self) -> dict[str, object]:
         return {
             "value": self.value,
-            **({"text": self.text} if self.text else {}),
             "share": self.share.value,
             "low": self.share.interval.low,
             "high": self.share.interval.high,
@@ -50,13 +47,10 @@ class CoveredValue:
     turns: int
     cases: int
     """The number of cases in the sets with this value."""
-    text: str = ""
-    """The user's message in the turn that represents an intent."""
 
     def data(self) -> dict[str, object]:
         return {
             "value": self.value,
-            **({"text": self.text} if self.text else {}),
             "share": self.rate,
             "turns": self.turns,
             "cases": self.cases,
@@ -69,8 +63,13 @@ class Coverage:
 
     by: str
     covered: Estimate | None
-    """The share of turns whose value has enough cases; None without turns."""
+    """The share of turns whose value has enough cases; None if no turn has a known value."""
+    unknown: int
+    """The number of turns whose value is unknown; they are in no share."""
     gaps: tuple[Gap, ...]
+    """The most frequent values without enough cases."""
+    more_gaps: int
+    """The number of values without enough cases that `gaps` leaves out."""
     covered_values: tuple[CoveredValue, ...]
     unseen: tuple[str, ...]
     """Values of the sets that do not occur in production."""
@@ -89,7 +88,9 @@ class Coverage:
             "high": found and found.rate.interval.high,
             "turns": found.rate.n if found else 0,
             "sessions": found.sessions if found else 0,
+            "unknown": self.unknown,
             "gaps": [gap.data() for gap in self.gaps],
+            "more_gaps": self.more_gaps,
             "covered_values": [one.data() for one in self.covered_values],
             "unseen": list(self.unseen),
         }
@@ -101,47 +102,42 @@ def coverage(
     """Return the coverage of the seen turns by values with at least `fewest` cases."""
     values, of_cases = values_of(by, seen, cases, fold=fold)
     counts = Counter(
-        value for value, _ in {(value, turn.key.eval_id) for turn, value in _pairs(cases, of_cases)}
+        value
+        for value, _ in {(value, turn.key.eval_id) for turn, value in pairs_of(cases, of_cases)}
     )
-    pairs = _pairs(seen, values)
+    pairs = pairs_of(seen, values)
     covered = {value for value, count in counts.items() if count >= fewest}
     by_value: dict[str, list[Seen]] = defaultdict(list)
     for turn, value in pairs:
         by_value[value].append(turn)
-    texts = {turn.key.name: turn.text for turn in seen} if by == "intent" else {}
-    gaps = []
     weights = {
         value: sum(1 / turn.probability for turn in turns) for value, turns in by_value.items()
     }
     heaviest = sorted(by_value, key=lambda value: (-weights[value], value))
-    for value in [one for one in heaviest if one not in covered][:SHOWN_GAPS]:
-        share = share_of(pairs, {value})
-        assert share is not None  # the value has at least one turn
-        turns = by_value[value]
-        gaps.append(Gap(value, share.rate, len(turns), _examples(turns), texts.get(value, "")))
+    lacking = [*filterfalse(covered.__contains__, heaviest)]
+    whole, *shares = shares_of(pairs, [covered, *({value} for value in lacking[:SHOWN_GAPS])])
+    gaps = tuple(
+        Gap(value, share.rate, len(by_value[value]), _examples(by_value[value]))
+        for value, share in zip(lacking, shares, strict=False)
+        if share  # each value has at least one turn
+    )
     total = sum(weights.values())
     covered_values = [
-        CoveredValue(one, weights[one] / total, len(by_value[one]), counts[one], texts.get(one, ""))
-        for one in heaviest
-        if one in covered
+        CoveredValue(one, weights[one] / total, len(by_value[one]), counts[one])
+        for one in filter(covered.__contains__, heaviest)
     ]
     unseen = tuple(sorted(counts.keys() - by_value.keys()))
     return Coverage(
-        by, share_of(pairs, covered), tuple(gaps), tuple(covered_values[:SHOWN_GAPS]), unseen
+        by,
+        whole,
+        0 if by == "tool" else values.count(()),
+        gaps,
+        len(lacking) - len(gaps),
+        tuple(covered_values[:SHOWN_GAPS]),
+        unseen,
     )
-
-
-def _pairs(turns: Sequence[Seen], values: Sequence[Iterable[str]]) -> list[tuple[Seen, str]]:
-    return [(turn, value) for turn, found in zip(turns, values, strict=True) for value in found]
 
 
 def _examples(turns: Iterable[Seen]) -> tuple[TurnKey, ...]:
     by_case = {turn.key[:3]: turn.key for turn in reversed([*turns])}
     return tuple([*reversed(by_case.values())][:EXAMPLES])
-
-
-def share_of(pairs: Sequence[tuple[Seen, str]], wanted: set[str]) -> Estimate | None:
-    """Return the share of turns with one of some values; sessions are clusters."""
-    return estimate_items(
-        (SESSION.of(turn.key), turn.probability, float(value in wanted)) for turn, value in pairs
-    )

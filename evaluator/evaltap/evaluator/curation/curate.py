@@ -82,7 +82,8 @@ def curate(store: StoreReader, recipe: Recipe, means: Means) -> Curated:
     if not store.rows("SELECT 1 FROM turns LIMIT 1"):
         raise InputError(f"{store.path}: nothing has landed yet; land a log with `evaltap consume`")
     choices = choose(store, recipe, means.progress)
-    sessions = read_sessions(store, (one.turn.key for one in choices.chosen))
+    read = read_sessions(store, (one.turn.key for one in choices.chosen))
+    sessions = {key: session.whole() for key, session in read.items()}
     check = None
     if recipe.expect == "regression":
         assert means.scorer_of is not None  # the caller provides it for regression recipes

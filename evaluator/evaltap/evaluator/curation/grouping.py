@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from evaltap.evaluator.analysis.filters.choice import turns_with
 from evaltap.evaluator.curation.near import RADIUS, Progress, TextGroup, near_groups, normal
-from evaltap.evaluator.curation.picks import TurnKey, scope_of
+from evaltap.evaluator.curation.picks import TurnKey, scope_of, source_of
 from evaltap.evaluator.curation.recipe import Recipe
 from evaltap.evaluator.store.database import sql
 from evaltap.evaluator.store.queries import Row, Scratch, StoreReader
@@ -309,7 +309,6 @@ class WindowTexts:
 def window_turns(store: StoreReader, recipe: Recipe) -> Iterator[WindowTurns]:
     """Yield the turns of a recipe's window."""
     turns = turns_with(recipe.where, "tool_path outcome")
-    source = f"AND (\n{recipe.where}\n)" if recipe.where else ""
-    query = sql(__name__, "window_turns").format(turns=turns, source=source)
+    query = sql(__name__, "window_turns").format(turns=turns, source=source_of(store, recipe))
     with store.scratch(query, scope_of(recipe)) as found:
         yield WindowTurns(store, found)

@@ -18,6 +18,11 @@ SHINGLE: Final = 4
 """The number of characters in a shingle."""
 _NOT_WORDS: Final = re.compile(r"[\W_]+")
 _DIGIT: Final = re.compile(r"\d")
+_SPACED: Final = re.compile(
+    "[^\u0e00-\u0e4f\u0e80-\u0ecf\u1000-\u103f\u1780-\u17df\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
+    "\uf900-\ufaff\U00020000-\U0003ffff]+"
+)
+"""Text in scripts that separate words by spaces; Chinese, Japanese, Thai, Lao, Burmese and Khmer do not."""
 
 Places: TypeAlias = npt.NDArray[np.int64]
 Numbers: TypeAlias = npt.NDArray[np.float64]
@@ -30,11 +35,14 @@ def normal(text: str) -> str:
     """
     words = []
     for word in unicodedata.normalize("NFKC", text).casefold().split():
-        if _DIGIT.search(word):
-            words.append("0")
-        elif kept := _NOT_WORDS.sub(" ", word).strip():
+        numbered = _SPACED.sub(_numbered, word) if _DIGIT.search(word) else word
+        if kept := _NOT_WORDS.sub(" ", numbered).strip():
             words.append(kept)
     return f" {' '.join(words)} "
+
+
+def _numbered(part: re.Match[str]) -> str:
+    return "0" if _DIGIT.search(part[0]) else part[0]
 
 
 def shingles(text: str) -> set[str]:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from evaltap.evaluator.analysis.filters.choice import turns_with
+from evaltap.evaluator.analysis.filters.traffic import without_runs
 from evaltap.evaluator.curation.recipe import DIMENSIONS, Pick, Recipe
 from evaltap.evaluator.store.database import sql
 from evaltap.evaluator.store.queries import StoreReader
@@ -53,7 +54,7 @@ def offered(store: StoreReader, recipe: Recipe, pick: Pick) -> list[Offer]:
     """Return the turns that a pick may take, the best first."""
     parts = _PARTS[pick.label](pick)
     statement = sql(__name__, "picked").format(
-        source=f"AND (\n{recipe.where}\n)" if recipe.where else "",
+        source=source_of(store, recipe),
         turns=turns_with(recipe.where, parts.columns),
         columns=f", {parts.columns}" if parts.columns else "",
         extra=parts.extra,
@@ -70,6 +71,12 @@ def offered(store: StoreReader, recipe: Recipe, pick: Pick) -> list[Offer]:
         )
         for *key, value, draw in store.rows(statement, parameters)
     ]
+
+
+def source_of(store: StoreReader, recipe: Recipe) -> str:
+    """Return the conditions on the turns of a recipe's window, besides the parameters."""
+    conditions = (recipe.where and f"(\n{recipe.where}\n)", without_runs(store, recipe.where))
+    return "".join(f"AND {one} " for one in conditions if one)
 
 
 def scope_of(recipe: Recipe) -> dict[str, Any]:

@@ -30,6 +30,8 @@ class LandedTurn:
     """Metric, digest and status."""
     correction: str
     """The answer that a user requested instead."""
+    earlier: tuple[str, ...] = ()
+    """Ids of turns that paused, and that this one continues."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +44,26 @@ class Session:
     def until(self, invocation_ids: Iterable[str]) -> "Session":
         """Return the session up to and including the last of some turns."""
         wanted = set(invocation_ids)
-        last = max(at for at, turn in enumerate(self.turns) if turn.invocation_id in wanted)
+        last = max(
+            at
+            for at, turn in enumerate(self.turns)
+            if not wanted.isdisjoint((turn.invocation_id, *turn.earlier))
+        )
         return Session(self.key, self.revision, self.header, self.turns[: last + 1])
+
+    def whole(self) -> "Session":
+        """Return the session without turns that paused, and that the next one continues.
+
+        Recorders in several processes, as where a person's approval reaches another one, record both.
+        """
+        found: list[LandedTurn] = []
+        for turn in self.turns:
+            earlier = turn.earlier
+            if found and _continues(turn.actual, found[-1].actual):
+                before = found.pop()
+                earlier = (*before.earlier, before.invocation_id)
+            found.append(replace(turn, earlier=earlier))
+        return replace(self, turns=tuple(found))
 
     @property
     def has_holes(self) -> bool:
@@ -91,6 +111,29 @@ def with_kept_references(
         )
         found[key] = replace(found[key], turns=tuple(turns))
     return found
+
+
+def _continues(turn: CaseData, before: CaseData) -> bool:
+    """Return whether a turn has the question of the one before, and the result of a call that it awaited."""
+    asked = _question(turn)
+    if not asked or asked != _question(before) or before.get("finalResponse"):
+        return False
+    awaited, returned = _calls(before, ended=False), _calls(turn, ended=True)
+    return not awaited.isdisjoint(returned)
+
+
+def _question(turn: CaseData) -> object:
+    return (turn.get("userContent") or {}).get("content")
+
+
+def _calls(turn: CaseData, *, ended: bool) -> set[tuple[object, object]]:
+    """Return names and ids of a turn's calls that have returned or failed, or of those that have not."""
+    tools = turn.get("tools") or ()
+    return {
+        (one["name"], one.get("id"))
+        for one in tools
+        if ended == ("result" in one or "error" in one)
+    }
 
 
 def _turn(row: dict[str, Any], actual: str, expected: str | None) -> LandedTurn:

@@ -1,13 +1,18 @@
 """Values for comparing production with eval sets: tools, paths, models, languages, intents, versions."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from evaltap.evaluator.analysis.estimates.scope import SESSION
 from evaltap.evaluator.analysis.filters.choice import turns_with
+from evaltap.evaluator.analysis.filters.traffic import without_runs
+from evaltap.evaluator.analysis.stats.estimate import Cell, Estimate, Profile, estimate
 from evaltap.evaluator.cases.evalsets.content import expected_turns, message_text
-from evaltap.evaluator.cases.language import language_of
+from evaltap.evaluator.cases.language import UNKNOWN, language_of
+from evaltap.evaluator.cases.turn import absent_state
 from evaltap.evaluator.curation.grouping import Block, ComparedTurn, Likeness, turn_groups
 from evaltap.evaluator.curation.near import SimilarTexts, normal
 from evaltap.evaluator.curation.picks import TurnKey
@@ -36,7 +41,8 @@ class Seen:
     """A turn of production or of a set."""
 
     key: TurnKey
-    tools: tuple[str, ...]
+    tools: tuple[str, ...] | None
+    """None if unknown: they were not recorded, or a case without a recording expects no particular ones."""
     model: str | None
     """Empty if none was recorded; None if unknown, for a case without a recording."""
     version: str | None
@@ -58,13 +64,15 @@ def check_app(store: StoreReader, app: str) -> None:
 
 
 def seen_in(store: StoreReader, period: Period) -> list[Seen]:
+    """Return the turns of the traffic of a period."""
+    apart = without_runs(store)
     rows = store.rows(
-        f"""SELECT app, eval_set_id, eval_id, invocation_id, tools, models[1], version,
+        f"""SELECT app, eval_set_id, eval_id, invocation_id, {_TOOLS}, models[1], version,
                   coalesce(user_text, ''), inclusion_probability
         FROM ({turns_with("tools")})
         WHERE ($since::TIMESTAMP IS NULL OR started_at >= $since)
           AND ($until::TIMESTAMP IS NULL OR started_at < $until)
-          AND ($app::VARCHAR = '' OR app = $app)
+          AND ($app::VARCHAR = '' OR app = $app) {apart and f"AND {apart}"}
         ORDER BY app, eval_set_id, eval_id, invocation_id""",
         {
             "since": period.since and stored_time(period.since),
@@ -73,31 +81,55 @@ def seen_in(store: StoreReader, period: Period) -> list[Seen]:
         },
     )
     return [
-        Seen(TurnKey(*key), tuple(tools), model or "", of_agent or "", text, probability)
+        Seen(TurnKey(*key), _names(tools), model or "", of_agent or "", text, probability)
         for *key, tools, model, of_agent, text, probability in rows
     ]
 
 
-def seen_of_set(cases: Iterable[CaseData], store: StoreReader) -> list[Seen]:
+_TOOLS: Final = """
+if(len(tools) = 0 AND capture->>'$.tools' IN ('missing', 'redacted'), NULL, tools)"""
+
+
+def _names(tools: Sequence[str] | None) -> tuple[str, ...] | None:
+    return None if tools is None else tuple(tools)
+
+
+def seen_of_set(cases: Iterable[CaseData], store: StoreReader, app: str = "") -> list[Seen]:
     """Return the turns of a set: the expected ones, or otherwise the recorded ones.
 
     Sets contain no telemetry: models and versions are those of the landed turns from which cases were
-    created.
+    created, and so are the tools of a last turn that expects no particular ones.  With `app`, cases that name
+    another application are left out.
     """
-    cases = list(cases)
+    found = []
+    cases = [case for case in cases if not app or _app_of(case) in ("", app)]
     origins = [_origin(case) for case in cases]
     recorded = _recorded(store, set(filter(None, origins)))
-    found = []
     for case, origin in zip(cases, origins, strict=True):
-        app = (case.get("sessionInput") or {}).get("appName") or ""
-        of_origin = recorded.get(origin) if origin else None
-        model, version = of_origin or (None, None)
-        for number, turn in enumerate(expected_turns(case)):
-            key = TurnKey(app, "", str(case["evalId"]), str(number))
-            names = tuple(tool.get("name") or "" for tool in turn.get("tools") or () if tool)
+        tools, model, version = recorded.get(origin, _UNKNOWN) if origin else _UNKNOWN
+        turns = expected_turns(case)
+        for number, turn in enumerate(turns):
+            key = TurnKey(_app_of(case), "", str(case["evalId"]), str(number))
+            names = _own_tools(case, turn)
+            if names is None and number == len(turns) - 1:
+                names = tools
             (own, *_) = (turn.get("telemetry") or {}).get("models") or [model]
             found.append(Seen(key, names, own, version, message_text(turn.get("userContent"))))
     return found
+
+
+_UNKNOWN: Final = (None, None, None)
+
+
+def _app_of(case: CaseData) -> str:
+    return (case.get("sessionInput") or {}).get("appName") or ""
+
+
+def _own_tools(case: CaseData, turn: CaseData) -> tuple[str, ...] | None:
+    """Return the tools that a turn of a set expects or recorded; None if it says nothing of them."""
+    found = tuple(tool.get("name") or "" for tool in turn.get("tools") or () if tool)
+    answers = turn.get("finalResponse") and absent_state(turn, "tools") is None
+    return found if found or answers or not case.get("conversation") else None
 
 
 def _origin(case: CaseData) -> TurnKey | None:
@@ -109,35 +141,46 @@ def _origin(case: CaseData) -> TurnKey | None:
     return None if None in parts else TurnKey(*map(str, parts))
 
 
-def _recorded(store: StoreReader, turns: Iterable[TurnKey]) -> dict[TurnKey, tuple[str, str]]:
+def _recorded(
+    store: StoreReader, turns: Iterable[TurnKey]
+) -> dict[TurnKey, tuple[tuple[str, ...] | None, str, str]]:
+    """Return the tools, the model and the version of turns."""
     names = sorted({turn.eval_id for turn in turns})
     rows = store.rows(
-        """SELECT app_name, eval_set_id, eval_id, invocation_id, models[1], version
-        FROM latest_turns WHERE eval_id IN (SELECT unnest($names::VARCHAR[]))""",
+        f"""SELECT app, eval_set_id, eval_id, invocation_id, {_TOOLS}, models[1], version
+        FROM ({turns_with("tools")}) WHERE eval_id IN (SELECT unnest($names::VARCHAR[]))""",
         {"names": names},
     )
-    return {TurnKey(*key): (model or "", version or "") for *key, model, version in rows}
+    return {
+        TurnKey(*key): (_names(tools), model or "", version or "")
+        for *key, tools, model, version in rows
+    }
 
 
 def values_of(
     name: str, seen: Sequence[Seen], others: Sequence[Seen] = (), *, fold: bool = False
 ) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
-    """Return the values of a dimension for each turn, and for each of some others.
+    """Return the values of a dimension for each turn, and for each of some others; none if it is unknown.
 
-    `others` are compared with the turns: their intents are those of the turns, and unknown values do not
-    count.  `fold`: consecutive calls of one tool count once in a path.
+    `others` are compared with the turns: their intents are those of the turns.  `fold`: consecutive calls of
+    one tool count once in a path.
     """
     if name == "intent":
         return _intents(seen, others)
-    one: Mapping[str, Callable[[Seen], tuple[str, ...]]] = {
-        "tools": lambda turn: (_path(turn.tools, fold=fold),),
-        "tool": lambda turn: tuple(dict.fromkeys(turn.tools)),
-        "model": lambda turn: () if turn.model is None else (turn.model,),
-        "version": lambda turn: () if turn.version is None else (turn.version,),
-        "language": lambda turn: (language_of(turn.text),),
+    one: Mapping[str, Callable[[Seen], str | None]] = {
+        "tools": lambda turn: None if turn.tools is None else _path(turn.tools, fold=fold),
+        "model": lambda turn: turn.model,
+        "version": lambda turn: turn.version,
+        "language": lambda turn: found if (found := language_of(turn.text)) != UNKNOWN else None,
     }
-    unknown = () if name == "tool" else ("",)
-    return [one[name](turn) or unknown for turn in seen], [one[name](turn) for turn in others]
+
+    def of(turn: Seen) -> tuple[str, ...]:
+        if name == "tool":
+            return tuple(dict.fromkeys(turn.tools or ()))
+        value = one[name](turn)
+        return () if value is None else (value,)
+
+    return [of(turn) for turn in seen], [of(turn) for turn in others]
 
 
 def _path(tools: Sequence[str], *, fold: bool) -> str:
@@ -149,23 +192,56 @@ def _path(tools: Sequence[str], *, fold: bool) -> str:
 def _intents(
     seen: Sequence[Seen], others: Sequence[Seen]
 ) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
-    """Group turns by the user's text alone; others belong to every group whose medoid they are similar to."""
+    """Group turns by the user's text alone, which names them by their medoid's.
+
+    Others belong to every group whose medoid they are similar to.
+    """
     # Not even by application, which many sets do not name.
     turns = [
         ComparedTurn(turn.key, Block("", "", ""), turn.text, 1 / turn.probability) for turn in seen
     ]
     groups = turn_groups(turns, Likeness(INTENT_RADIUS))
-    named: Mapping[TurnKey, str] = {
-        one.key: group.medoid.key.name for group in groups for one in group.members
-    }
-    medoids = [group.medoid for group in groups]
-    index = SimilarTexts([normal(one.text) for one in medoids])
+    # By texts: two sets may have turns with the same key.
+    named = {normal(one.text): group.medoid.text for group in groups for one in group.members}
+    medoids = [group.medoid.text for group in groups]
+    index = SimilarTexts([normal(text) for text in medoids])
 
     def of(turn: Seen) -> tuple[str, ...]:
         similar = index.to_text(normal(turn.text))
-        return tuple(medoids[at].key.name for at in (similar >= INTENT_RADIUS).nonzero()[0])
+        return tuple(medoids[at] for at in (similar >= INTENT_RADIUS).nonzero()[0])
 
-    return [(named[turn.key],) for turn in seen], [of(turn) for turn in others]
+    return [(named[normal(turn.text)],) for turn in seen], [of(turn) for turn in others]
+
+
+def pairs_of(turns: Sequence[Seen], values: Sequence[Iterable[str]]) -> list[tuple[Seen, str]]:
+    """Return each turn with each of its values."""
+    return [(turn, value) for turn, found in zip(turns, values, strict=True) for value in found]
+
+
+def shares_of(
+    pairs: Iterable[tuple[Seen, str]], wanted: Iterable[Collection[str]]
+) -> list[Estimate | None]:
+    """Return the share of turns with one of some values, for each choice of values; sessions are clusters."""
+    sessions: dict[tuple[str, ...], dict[float, Counter[str]]] = {}
+    for turn, value in pairs:
+        of_session = sessions.setdefault(SESSION.of(turn.key), {})
+        of_session.setdefault(turn.probability, Counter())[value] += 1
+    alike = Counter(
+        tuple(sorted((p, tuple(sorted(found.items()))) for p, found in one.items()))
+        for one in sessions.values()
+    )
+
+    def cell(probability: float, found: Iterable[tuple[str, int]], values: Collection[str]) -> Cell:
+        having = sum(count for value, count in found if value in values)
+        return Cell(probability, sum(count for _, count in found), having, having)
+
+    return [
+        estimate(
+            Profile(tuple(cell(p, found, values) for p, found in cells), count)
+            for cells, count in alike.items()
+        )
+        for values in wanted
+    ]
 
 
 class NothingSeenError(InputError):

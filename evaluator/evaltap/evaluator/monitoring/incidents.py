@@ -104,8 +104,7 @@ def _as_one(
     alarms: Sequence[_Alarm], leading: Collection[tuple[object, ...]]
 ) -> dict[int, Event | None]:
     """Return what becomes of the events of alarms that have one cause; None: it is left out."""
-    ends = [one.ends for one in alarms if one.ends is not None]
-    last = max(ends, key=lambda one: one.at or datetime.min) if len(ends) == len(alarms) else None
+    last = _last_end(alarms)
     lead = min(
         alarms,
         key=lambda one: (
@@ -115,12 +114,8 @@ def _as_one(
             -len(one.fires.slice),
         ),
     )
-    others = [one.fires for one in alarms if one.fires.stream != lead.fires.stream]
-    others.sort(key=lambda event: (-len(event.slice), -_size(event)))
-    parts = (
-        Joined(subject(one), one.at, one.rate_before, one.rate_after, one.unit) for one in others
-    )
-    also = tuple(dict.fromkeys(parts))
+    others = [one for one in alarms if one.fires.stream != lead.fires.stream]
+    others.sort(key=lambda one: (-len(one.fires.slice), -_size(one.fires)))
     name = subject(lead.fires)
     found: dict[int, Event | None] = {}
     for alarm in alarms:
@@ -128,10 +123,27 @@ def _as_one(
         found[id(alarm.fires)] = None if own else replace(alarm.fires, part_of=name)
         if alarm.ends is not None:
             found[id(alarm.ends)] = None if own else replace(alarm.ends, part_of=name)
-    found[id(lead.fires)] = replace(lead.fires, also=also)
+    found[id(lead.fires)] = replace(lead.fires, also=_parts(one.fires for one in others))
     if last is not None and lead.ends is not None:
+        also = _parts(one.ends for one in others)
         found[id(lead.ends)] = replace(lead.ends, at=last.at, also=also)
     return found
+
+
+def _last_end(alarms: Sequence[_Alarm]) -> Event | None:
+    """Return what ends the last of the alarms; None if not all have ended."""
+    ends = [one.ends for one in alarms if one.ends is not None]
+    return max(ends, key=lambda one: one.at or datetime.min) if len(ends) == len(alarms) else None
+
+
+def _parts(events: Iterable[Event | None]) -> tuple[Joined, ...]:
+    """Return what another alarm says of these, with their rates of now."""
+    parts = (
+        Joined(subject(one), one.at, one.rate_before, one.rate_after, one.unit)
+        for one in events
+        if one is not None
+    )
+    return tuple(dict.fromkeys(parts))
 
 
 def _size(event: Event) -> float:

@@ -37,7 +37,7 @@ class Joined:
 
     subject: str
     at: datetime | None
-    """UTC, without a time zone: when it would have begun."""
+    """UTC, without a time zone: when it would have begun, or has ended."""
     rate_before: float | None
     rate_after: float | None
     unit: str = ""

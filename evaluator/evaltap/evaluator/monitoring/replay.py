@@ -65,6 +65,7 @@ class SilenceWatch:
             where=where_of(self._watch, {}),
             since=max((one for one in times if one), default=None),
             until=until and until.replace(tzinfo=UTC) + timedelta(microseconds=1),
+            traffic=True,
         )
         return choose_turns(store, scope, [], Signal("TRUE", "TRUE"))
 

@@ -308,7 +308,7 @@ def _scope(
     since = max((one for one in (begins, since) if one is not None), default=None)
     digests = () if digest is None else (digest,)
     where = where_of(watch, within)
-    return Scope(metric=watch.metric, digests=digests, where=where, since=since, until=until)
+    return Scope(watch.metric, digests, where=where, since=since, until=until, traffic=True)
 
 
 def sessions_of(turns: Iterable[WatchedTurn]) -> list[WatchedSession]:

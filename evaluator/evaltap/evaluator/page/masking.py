@@ -44,7 +44,9 @@ CONTENTS: Final = frozenset(
 )
 """Fields that contain or may quote recorded text: questions, answers, arguments, reasons."""
 CONTENTS_OF: Final[Mapping[str, frozenset[str]]] = {
-    "Argument": frozenset({"value"}),
+    "Argument": frozenset({"name", "value"}),
+    "ArgumentDifference": frozenset({"path"}),
+    "Differing": frozenset({"path"}),
     "GateVerdict": frozenset({"feedback"}),
     "ReasonCount": frozenset({"text", "words"}),
 }

@@ -1,5 +1,6 @@
 """Requests and answers of pages: plain data, so that views need no server."""
 
+import shlex
 import threading
 import time
 from collections.abc import Callable, Hashable, Mapping
@@ -161,6 +162,11 @@ class PageRequest:
         """Return a parameter as a count; 0 if it is invalid."""
         text = self[name]
         return int(text) if text.isdecimal() and len(text) < 10 else 0
+
+    @property
+    def store_name(self) -> str:
+        """The name of the store in the commands that a page shows."""
+        return shlex.quote(self.store_path.name)
 
     @property
     def masked(self) -> bool:

@@ -28,7 +28,7 @@ Action = Callable[[CursorWriter, PageRequest], str | PageAnswer | Download]
 """Writes what a form requests; returns a redirect target, a page, or a file."""
 View = Callable[[StoreReader, PageRequest], PageAnswer]
 
-PAGE_SECONDS: Final = 2.0
+PAGE_SECONDS: Final = 5.0
 SEARCH_SECONDS: Final = 10.0
 
 

@@ -282,7 +282,7 @@ class Change:
     value: float
     interval: Interval
     word: str
-    """better, worse or no change."""
+    """better, worse or no significant change."""
 
 
 def changes(pairs: Sequence[tuple[Rate | None, Rate | None]]) -> list[Change | None]:
@@ -299,7 +299,9 @@ def changes(pairs: Sequence[tuple[Rate | None, Rate | None]]) -> list[Change | N
     sure = holm([2 * min(one.p_value, 1 - one.p_value) for one in found.values()])
     made: list[Change | None] = [None] * len(pairs)
     for (place, one), p_value in zip(found.items(), sure, strict=True):
-        word = "no change" if p_value > _SURE else "worse" if one.value > 0 else "better"
+        word = (
+            "no significant change" if p_value > _SURE else "worse" if one.value > 0 else "better"
+        )
         made[place] = Change(-one.value, Interval(-one.interval.high, -one.interval.low), word)
     return made
 

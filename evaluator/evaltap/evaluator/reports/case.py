@@ -33,7 +33,7 @@ _TIME = "%Y-%m-%dT%H:%M:%S.%gZ"
 TURNS = f"""
 SELECT invocation_id, turn_revision, strftime(started_at, '{_TIME}') AS started_at,
        status, latency_ms, input_tokens, output_tokens, cost_usd, trace_id, models, agent_name,
-       version, environment, tags, capture::VARCHAR AS capture, actual_json, expected_json
+       version, environment, tags, close_reason, capture::VARCHAR AS capture, actual_json, expected_json
 FROM latest_turns WHERE app_name = $app_name AND eval_id = $eval_id AND eval_set_id = $eval_set_id
 ORDER BY latest_turns.started_at NULLS FIRST, first_landed_seq
 """
@@ -210,7 +210,8 @@ def _attempt_lines(attempt: Row, attempts: Sequence[Row]) -> Iterator[_Line]:
 
 
 def _turn_lines(number: int, turn: Row, data: Row) -> Iterator[_Line]:
-    facts = [f"turn {number}", turn["invocation_id"], turn["status"] or "", *_figures(turn)]
+    status = "paused" if turn["close_reason"] == "paused" else turn["status"] or ""
+    facts = [f"turn {number}", turn["invocation_id"], status, *_figures(turn)]
     yield _Line("", visible("  ".join(filter(None, facts))))
     if agent := _agent(turn):
         yield _Line("agent", visible(agent))

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
@@ -52,7 +53,7 @@ def _columns(cases: Sequence[ListedCase], id_width: int) -> dict[str, list[str]]
 
 def _widths(columns: dict[str, list[str]], width: int) -> dict[str, int]:
     """Return the width of each column: that of its cells; tools and words share the remaining space."""
-    widths = {name: max(map(len, (name, *cells))) for name, cells in columns.items()}
+    widths = {name: max(map(cell_len, (name, *cells))) for name, cells in columns.items()}
     fixed = sum(wide for name, wide in widths.items() if name not in (FIRST_WORDS, TOOLS))
     left = width - 2 * len(widths) - fixed
     tools, words = widths.get(TOOLS, 0), widths[FIRST_WORDS]

@@ -259,7 +259,7 @@ class ReasonGroup:
     """The reason with `N` for numbers and `'…'` for quoted text."""
     cases: int
     eval_ids: tuple[str, ...]
-    """Examples of these cases."""
+    """Examples of these cases; recordings of one case have the same id."""
     example: str
     """The reason of the first case."""
 
@@ -323,7 +323,7 @@ def reason_groups(cases: Sequence[CaseReport]) -> tuple[ReasonGroup, ...]:
                 found.setdefault(group_key(cell), []).append((case.eval_id, deciding_reason(cell)))
     groups = []
     for key, members in found.items():
-        ids = tuple(eval_id for eval_id, _ in members[:_EXAMPLES])
+        ids = tuple(dict.fromkeys(eval_id for eval_id, _ in members))[:_EXAMPLES]
         groups.append(ReasonGroup(*key, len(members), ids, members[0][1]))
     return tuple(sorted(groups, key=lambda group: -group.cases))
 

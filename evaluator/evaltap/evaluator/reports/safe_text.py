@@ -4,6 +4,8 @@ import json
 import re
 from typing import Final
 
+from evaltap.evaluator.cases.text import one_line
+
 _HIDDEN: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\ufffe\uffff\ud800-\udfff\U000e0000-\U000e007f]"
@@ -18,6 +20,13 @@ def visible(text: str) -> str:
     replaced characters become their code in brackets.  The result is valid in XML.
     """
     return _HIDDEN.sub(_picture, text)
+
+
+def named_value(by: str, value: str) -> str:
+    """Return a value of a dimension as a table names it; intents are named by a text, which may be long."""
+    if by == "intent" and value:
+        return repr(visible(one_line(value, 60)))
+    return visible(value) or "(none)"
 
 
 def escaped(text: str) -> str:

@@ -25,14 +25,17 @@ def score_scope(
 
     A live run continues with cases that grow or get feedback: only a case's last score counts.  A gate's run
     may contain answers that were revised: they do not count.  `digests` restricts the scores to metric
-    versions.
+    versions, also where a newer score is of another one.
     """
     parameters: dict[str, object] = {"digests": list(digests)} if digests else {}
     wanted = "metric_digest IN $digests::VARCHAR[]" if digests else "TRUE"
     if run_id is None:
         key = "app_name, eval_set_id, eval_id, metric_name"
-        newest = newest_of("scores", key, "revision DESC, scored_at DESC")
-        return f"FROM {newest} WHERE {wanted}", parameters
+        scores = f"(FROM scores WHERE {wanted})" if digests else "scores"
+        return (
+            f"FROM {newest_of(scores, key, 'revision DESC, scored_at DESC')} WHERE TRUE",
+            parameters,
+        )
     scope = f"FROM scores WHERE run_id = $run_id AND {wanted}"
     parameters["run_id"] = run_id
     if store.rows("SELECT 1 FROM gate_results WHERE run_id = ? LIMIT 1", [run_id]):

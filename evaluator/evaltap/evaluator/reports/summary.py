@@ -7,6 +7,7 @@ from typing import Final
 from evaltap.evaluator.analysis.estimates.rates import SliceRate
 from evaltap.evaluator.analysis.estimates.scope import WITHOUT_RECORDING
 from evaltap.evaluator.analysis.filters.listing import repeated_ids
+from evaltap.evaluator.analysis.filters.traffic import told_of_runs_among
 from evaltap.evaluator.analysis.stats.estimate import estimate_items, rate_of_trials
 from evaltap.evaluator.analysis.stats.rate import Rate
 from evaltap.evaluator.cases.identity import CaseKey
@@ -527,6 +528,8 @@ def _with_turns(
 ) -> Summary:
     """Return the summary with the rates of turns, and of all traffic if any weight differs from 1."""
     traffic, notes = read_traffic(store, summary.run_id, metrics, of_several=of_several)
+    if summary.run_id is None and (among := told_of_runs_among(store)):
+        notes = (*notes, among)
     if traffic is None:
         return replace(summary, notes=notes)
     if not traffic.weighted:

@@ -1,7 +1,7 @@
 """The figures of all traffic, from the recorded cases."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from evaltap.evaluator.analysis.estimates.rates import SliceRate, estimate_rates
@@ -12,7 +12,7 @@ from evaltap.evaluator.analysis.stats.rate import Rate
 from evaltap.evaluator.store.queries import Rows, StoreReader
 
 _VERDICT: Final = Signal("verdict", "TRUE", of_metric=True)
-_FAILING: Final = frozenset({"failed", "error", "crashed"})
+_FAILING: Final = frozenset({"failed", "crashed"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def read_traffic(
     )
     if not sampled and not of_several:
         return None, ()
-    scope = Scope(digests=tuple(digests), run_id=run_id, files=True)
+    scope = Scope(digests=tuple(digests), run_id=run_id, files=True, traffic=run_id is None)
     found = estimate_rates(store, scope)
     rates = {rate.metric: rate for rate in found.rates if rate.metric is not None}
     notes = found.notes if sampled else ()
@@ -66,7 +66,7 @@ def read_traffic(
         return Traffic(rates, None, None, weighted=False), notes
     of_cases = estimate_rates(store, scope, unit=Unit.CASE).rates
     newest = tuple(rate.metric_digest or "" for rate in rates.values())
-    scope = Scope(digests=newest, run_id=run_id, files=True)
+    scope = replace(scope, digests=newest)
     with choose_turns(store, scope, (), _VERDICT, Unit.CASE, cluster=CASE) as turns:
         cases = turns.rows(
             "SELECT probability, verdicts, count(*) FROM ("
@@ -74,7 +74,11 @@ def read_traffic(
             " FROM {turns} GROUP BY session) GROUP BY ALL ORDER BY ALL"
         )
     crashed = _share(cases, lambda one: "crashed" in one)
-    passing = _share(cases, lambda one: not one & _FAILING, lambda one: one != {"not_evaluated"})
+    passing = _share(
+        cases,
+        lambda one: not one & _FAILING,
+        lambda one: bool(one & _FAILING) or ("passed" in one and "error" not in one),
+    )
     by_name = {rate.metric: rate for rate in of_cases if rate.metric is not None}
     # Cases of which rules left turns out have no probability of their own.
     for name in (left_out := store.column(_LEFT_OUT)):

@@ -315,6 +315,11 @@ class CaseScorer:
         return [cost_class_of(bound.applied.metric, bound.evaluator) for bound in self._bound]
 
     @property
+    def judges(self) -> JudgeProvider:
+        """What gives the metrics their judges; raises JudgeNotConfigured where there is none."""
+        return self._services.judge
+
+    @property
     def waits(self) -> bool:
         """Whether scoring waits for judges or other services, so that threads help."""
         return any(one is not CostClass.FREE for one in self.cost_classes())

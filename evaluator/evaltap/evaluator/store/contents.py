@@ -1,7 +1,8 @@
-"""Check the tables, views and functions of a DuckDB file.
+"""Check the tables, views, functions and triggers of a DuckDB file.
 
-Views and functions are SQL by the file's author that runs when the file is read.  The file may come from a
-stranger, so anything that would run in place of our own SQL is rejected or replaced.
+Views, functions and triggers are SQL by the file's author that runs when the file is read or written.  The
+file may come from a stranger, so anything that would run beside our own SQL or in its place is rejected or
+replaced.
 """
 
 import re
@@ -60,11 +61,12 @@ def refuse_strange(
             f"{path}: {', '.join(sorted(replaced))} is a view in this file but a table in every file that"
             " evaltap writes; the file imitates one of evaltap's: do not trust it"
         )
-    if functions := connection.execute(_FUNCTIONS).fetchall():
-        raise StoreError(
-            f"{path}: contains functions ({', '.join(name for (name,) in functions[:5])}), which evaltap"
-            " never creates; drop them if they are yours, otherwise do not trust the file"
-        )
+    for kind, listed in (("functions", _FUNCTIONS), ("triggers", _TRIGGERS)):
+        if names := connection.execute(listed).fetchall():
+            raise StoreError(
+                f"{path}: contains {kind} ({', '.join(name for (name,) in names[:5])}), which evaltap"
+                " never creates; drop them if they are yours, otherwise do not trust the file"
+            )
 
 
 _EXCLUDED = re.compile(r"EXCLUDE \(([^()]*)\)")
@@ -79,5 +81,9 @@ WHERE database_name = current_database() AND NOT internal
 """
 _FUNCTIONS = """
 SELECT DISTINCT function_name FROM system.main.duckdb_functions()
+WHERE database_name = current_database() ORDER BY ALL
+"""
+_TRIGGERS = """
+SELECT DISTINCT trigger_name FROM system.main.duckdb_triggers()
 WHERE database_name = current_database() ORDER BY ALL
 """

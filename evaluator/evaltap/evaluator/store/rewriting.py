@@ -16,6 +16,8 @@ from evaltap.evaluator.store.turn_sizes import compression, size_of_latest_turns
 
 DUE_KEY: Final = "rewrite_due"
 """In `meta` while rows are deleted of which the file still has the bytes."""
+PRUNED_KEY: Final = "pruned_before"
+"""In `meta` for each pruning: until when sessions were deleted, UTC."""
 
 
 def rewrite_file(path: Path) -> None:

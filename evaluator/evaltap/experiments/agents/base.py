@@ -49,6 +49,11 @@ class MetCase:
     expects: bool = False
     """Whether another agent gives the expected turns."""
 
+    @property
+    def declared(self) -> list[DeclaredMock]:
+        """All mocks that the case declares for the agent, in the order in which they answer."""
+        return [mock for turn in (*self.mocks, self.every_turn) for mock in turn]
+
 
 @dataclass(frozen=True, slots=True)
 class Unit(MetCase):

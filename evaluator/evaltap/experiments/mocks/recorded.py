@@ -46,6 +46,11 @@ class RecordedCall:
     delegates: bool = False
     """Whether another agent took over, which is no tool's call."""
 
+    @property
+    def lost_arguments(self) -> bool:
+        """Whether nobody knows which call it would answer."""
+        return self.problem.startswith("arguments")
+
 
 Recording = tuple[tuple[RecordedCall, ...], ...]
 """The calls of a conversation, turn by turn."""

@@ -8,6 +8,7 @@ POST URL/tools/NAME    arguments as JSON; {"result": …}, {"error": text}, or 4
 import json
 import re
 import secrets
+import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -40,8 +41,7 @@ class MockServer:
         class Handler(_Handler):
             served = outer._served
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-        self._server.daemon_threads = True
+        self._server = _Server(("127.0.0.1", port), Handler)
         address, number = self._server.server_address[:2]
         self.url = f"http://{address!s}:{number}"
         threading.Thread(
@@ -62,6 +62,17 @@ class MockServer:
         """Stop serving."""
         self._server.shutdown()
         self._server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 512
+    """Connections that wait: agents that run at once would have those above it refused."""
+
+    def handle_error(self, request, client_address) -> None:  # type: ignore[no-untyped-def]  # as socketserver's
+        """Write nothing about an agent that does not wait for its answer."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
 
 class _Unreadable(Exception):

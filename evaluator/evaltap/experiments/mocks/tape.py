@@ -130,7 +130,7 @@ class Tape:
     def end(self) -> None:
         """Note which recorded calls of the turn were not made; raise a miss that was swallowed."""
         why = "not called"
-        self._take_refused()
+        self._take_unasked()
         is_pool = self._pool_from is not None and len(self.turns) > self._pool_from
         left = [one for one in self._left if not (one.delegates or is_pool)]
         self.turns[-1].unused = [Missed(one.name, one.arguments, why) for one in left]
@@ -193,9 +193,9 @@ class Tape:
         """Note a call that was recorded, whether or not it asks for its answer."""
         self._made.append((name, arguments_of(arguments)))
 
-    def _take_refused(self) -> None:
-        """Use up failed calls that were made again and did not ask: the framework refuses their arguments, or
-        has no such tool.
+    def _take_unasked(self) -> None:
+        """Use up calls that were made again without asking: they hand over to another agent, or the framework
+        refuses their arguments or has no such tool.
         """
         asked = [(one.tool, one.arguments) for one in self.calls]
         for name, arguments in self._made:
@@ -203,8 +203,8 @@ class Tape:
                 asked.remove((name, arguments))
                 continue
             recorded = self._policy.renamed.get(name, name)
-            failed = [one for one in self._left if one.error is not None and one.name == recorded]
-            if (call := self._equal_call(name, arguments, failed)) is not None:
+            left = [one for one in self._left if one.name == recorded]
+            if (call := self._equal_call(name, arguments, left)) is not None:
                 self._left.remove(call)
 
     def _given(self, found: Any) -> Any:
@@ -275,7 +275,7 @@ class Tape:
             self._left = [one for one in self._left if one not in inner]
 
     def _why(self, recorded: str, left: list[RecordedCall]) -> str:
-        if problem := next((one.problem for one in left if one.problem), ""):
+        if problem := next((one.problem for one in left if one.lost_arguments), ""):
             return problem
         if left:
             return "has no recorded result for these arguments"

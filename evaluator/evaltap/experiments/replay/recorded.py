@@ -102,12 +102,21 @@ def _check_verdicts(
     digests: Mapping[str, str],
 ) -> None:
     seen = {name for turns in by_case.values() for turn in turns for name in turn.verdicts}
-    if lacking := [name for name in digests if name not in seen]:
+    lacking = [name for name in digests if name not in seen]
+    if not lacking:
+        return
+    rows = store.rows(_WITHOUT_VERDICT, {"digests": [digests[name] for name in lacking]})
+    if rows:
+        name, status, reason = rows[0]
         raise InputError(
-            f"{store.path}: {', '.join(lacking)}: the recorded turns have no verdict under this version of"
-            f" the metric, with which the new ones could be compared; score them first: `evaltap score"
-            f" {store.path} --metrics METRICS`"
+            f"{store.path}: {name}: no recorded turn has a verdict with which the new ones could be compared,"
+            f" but {status.replace('_', ' ')}: {reason}; leave the metric out of --metrics, or mend that"
         )
+    raise InputError(
+        f"{store.path}: {', '.join(lacking)}: the recorded turns have no verdict under this version of"
+        f" the metric, with which the new ones could be compared; score them first: `evaltap score"
+        f" {store.path} --metrics METRICS`"
+    )
 
 
 def documents(store: StoreReader, sessions: Iterable[RecordedSession]) -> dict[CaseKey, Session]:
@@ -116,6 +125,12 @@ def documents(store: StoreReader, sessions: Iterable[RecordedSession]) -> dict[C
         store, [TurnKey(*one.key, turn.invocation_id) for one in sessions for turn in one.turns]
     )
 
+
+_WITHOUT_VERDICT: Final = """
+SELECT metric_name, status, reason FROM latest_turn_scores
+WHERE metric_digest IN $digests::VARCHAR[] AND status IN ('not_evaluated', 'error')
+GROUP BY ALL ORDER BY count(*) DESC, metric_name, reason LIMIT 1
+"""
 
 _TURNS: Final = """
 WITH these AS (FROM latest_turns SEMI JOIN {chosen} USING (app_name, eval_set_id, eval_id)),

@@ -13,7 +13,7 @@ from evaltap.evaluator.analysis.filters.choice import Choice
 from evaltap.evaluator.analysis.forecast.draw import draw_sessions
 from evaltap.evaluator.analysis.forecast.fates import Fork, TurnFate, fates
 from evaltap.evaluator.analysis.forecast.forecast import faithful_share, forecast
-from evaltap.evaluator.analysis.forecast.model import Options, ReplayedTurn
+from evaltap.evaluator.analysis.forecast.model import Forecast, Options, ReplayedTurn
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.curation.picks import TurnKey
 from evaltap.evaluator.curation.sessions import Session, read_sessions, recorded_case
@@ -95,6 +95,8 @@ def _case(session: RecordedSession, recorded: Session) -> RunCase:
     """Return a session as a case: what the user said, and what the tools returned."""
     if recorded.has_holes:
         raise InputError("earlier turns of the session were not recorded")
+    if len(recorded.whole().turns) < len(recorded.turns):
+        raise InputError("a turn paused and went on in another process, so it was recorded twice")
     case = read_case(recorded_case(recorded, "session"))
     return replace(
         case,
@@ -224,20 +226,41 @@ def result_of(
     drift = drift_of(row.answers for session in replayed for row in session.rows if row is not None)
     whys = Counter(drawn.lost.values())
     lost = [f"not replayed: {counted(count, 'session')}: {why}" for why, count in whys.items()]
+    forecasts = {name: forecast(turns_of(drawn, replayed, name), options) for name in metrics}
     return ReplayResult(
         sessions=len(replayed),
         turns=sum(len(one.session.turns) for one in replayed),
         effective_sessions=None if figure is None else figure.effective_sessions,
         faithful=None if figure is None else figure.rate,
-        metrics={name: forecast(turns_of(drawn, replayed, name), options) for name in metrics},
+        metrics=forecasts,
         forks=tuple(_forks(drawn, replayed)),
         off_script=fates["off_script"],
         invalid=fates["invalid"],
         runs=runs,
         recorded=len(drawn.sessions) if len(replayed) < len(drawn.sessions) else None,
         drift={name: one.data() for name, one in drift.items()},
-        notes=(*lost, *_renamed(drawn, drift)),
+        notes=(*lost, *_renamed(drawn, drift), *_too_sure(forecasts)),
     )
+
+
+_FEWEST_CHANGED: Final = 6
+"""If fewer sessions change, all in one direction, a sign test calls that chance at 5 %."""
+
+
+def _too_sure(forecasts: Mapping[str, Forecast]) -> Iterator[str]:
+    """Say of which metrics the difference may be chance although its interval does not hold 0."""
+    for name, found in forecasts.items():
+        change = found.difference
+        changed = len(found.newly_failing) + len(found.newly_passing)
+        if (
+            change
+            and changed < _FEWEST_CHANGED
+            and not change.interval.low <= 0 <= change.interval.high
+        ):
+            yield (
+                f"{name}: {counted(changed, 'session')} changed; so few may be chance, whatever p says:"
+                " it takes an old rate of almost 0 or 100 % as almost certain"
+            )
 
 
 def _renamed(drawn: Drawn, drift: Mapping[str, ToolDrift]) -> Iterator[str]:
@@ -396,7 +419,7 @@ def conversations(store: StoreReader, keys: Iterable[CaseKey]) -> dict[CaseKey, 
 def difference_of(old: list[CaseData], new: list[CaseData]) -> list[str]:
     """Return the lines of a diff: calls and answers of turns that are not alike, cost and latency.
 
-    Cost and latency are those of the turns that both have.  The tools of the new ones took no time.
+    Cost and latency are those of the turns that both have.
     """
     lines: list[str] = []
     for number, turn in enumerate(new):
@@ -408,11 +431,22 @@ def difference_of(old: list[CaseData], new: list[CaseData]) -> list[str]:
     return [*lines, *_figures(old[: len(new)], new)] if lines else []
 
 
+_FIGURES: Final = (
+    ("cost", "costUsd", "${:.4f}", ""),
+    (
+        "latency",
+        "latencyMs",
+        "{:,.0f} ms",
+        " (answered tools only take their time with --mock-latency)",
+    ),
+)
+
+
 def _figures(old: list[CaseData], new: list[CaseData]) -> Iterator[str]:
-    for name, key, form in (("cost", "costUsd", "${:.4f}"), ("latency", "latencyMs", "{:,.0f} ms")):
+    for name, key, form, note in _FIGURES:
         sums = [_sum(turns, key) for turns in (old, new)]
         if None not in sums:
-            yield f"  {name}: {' -> '.join(map(form.format, sums))}"
+            yield f"  {name}: {' -> '.join(map(form.format, sums))}{note}"
 
 
 def _sum(turns: list[CaseData], key: str) -> float | None:

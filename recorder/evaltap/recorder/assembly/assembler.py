@@ -6,7 +6,7 @@ with the reason. Neither the arrival order of a run's observations nor duplicate
 
 A closed run is identified by the digest and number of its last revision. Late observations, and a
 run that a source reads again, revise the same turn if they change it (`source.revision` increases);
-they never create a second one.
+they never create a second one. A run that continues one that has paused is a revision of its turn.
 """
 
 from collections import OrderedDict
@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from evaltap.recorder.assembly.case import case_of, digest_of
+from evaltap.recorder.assembly.continuations import HELD_SECONDS, Continuations, revisions_before
 from evaltap.recorder.memory import KEPT_SECONDS, pack, unpack, weigh
 from evaltap.recorder.observation import Observation, RunEnded, RunEvent, WholeRun
 from evaltap.recorder.pacing import yield_to_agent
@@ -77,6 +78,7 @@ class Assembler:
         self._closed: OrderedDict[str, _Run] = OrderedDict()
         self._unpacked: dict[str, _Run] = {}
         self._revisions: OrderedDict[str, tuple[str, int]] = OrderedDict()
+        self._continuations = Continuations()
         self._bytes = 0
 
     @property
@@ -129,6 +131,7 @@ class Assembler:
             if now_ns - oldest.last_seen_ns < kept_ns:
                 break
             self._forget()
+        self._continuations.forget(now_ns - int(HELD_SECONDS * 1e9))
         for run in self._unpacked.values():
             run.pack()
             yield_to_agent()
@@ -161,8 +164,11 @@ class Assembler:
     def _revise(
         self, run_id: str, events: Sequence[RunEvent], close_reason: str = ""
     ) -> list[CaseData]:
-        """Return a run's case, unless it equals its last revision."""
-        last_digest, revision = self._revisions.get(run_id, ("", 0))
+        """Return the case of a run's turn, unless it equals its last revision."""
+        turn_id, events = self._continuations.joined(run_id, events, self._revisions)
+        if turn_id != run_id:
+            self._remember(run_id, "", 0)
+        last_digest, revision = self._revisions.get(turn_id) or ("", revisions_before(events))
         case = case_of(
             events,
             revision=revision + 1,
@@ -172,10 +178,13 @@ class Assembler:
         digest = digest_of(case)
         if digest == last_digest:
             return []
-        self._revisions[run_id] = digest, revision + 1
+        self._remember(turn_id, digest, revision + 1)
+        return [case]
+
+    def _remember(self, run_id: str, digest: str, revision: int) -> None:
+        self._revisions[run_id] = digest, revision
         if len(self._revisions) > self.limits.max_known_runs:
             self._revisions.popitem(last=False)
-        return [case]
 
     def _make_room(self) -> list[CaseData]:
         finished: list[CaseData] = []

@@ -256,12 +256,16 @@ def _telemetry(start: RunStarted, end: RunEnded | None, ordered: Sequence[RunEve
             "outputTokens": _sum(call.output_tokens for call in models),
             "costUsd": _sum(call.cost_usd for call in models),
             "usage": _usage(models),
-            "latencyMs": (end.time_ns - start.time_ns) / 1e6 if end is not None else None,
+            "latencyMs": _latency_ms(start, end) if end is not None else None,
             "status": end.status if end is not None else "incomplete",
             "error": _error(end.failure) if end is not None else None,
             "agents": _distinct(agents),
         }
     )
+
+
+def _latency_ms(start: RunStarted, end: RunEnded) -> float:
+    return (end.time_ns - start.time_ns - end.waited_ns) / 1e6
 
 
 def _usage(calls: Sequence[ModelCalled]) -> list[JsonObject]:

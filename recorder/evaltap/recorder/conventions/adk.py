@@ -19,6 +19,9 @@ TRPC_SYSTEM_PREFIX = "trpc"
 UNSPECIFIED = "<not specified>"
 MERGED_TOOLS = "(merged tools)"
 _SYNTHETIC_USER = "For context:"
+_ASKS_FOR_CONFIRMATION = {
+    "error": "This tool call requires confirmation, please approve or reject."
+}
 _NAMES: dict[str, Kind] = {
     "invocation": "run",
     "agent_run": "agent",
@@ -136,6 +139,9 @@ def _read_tool(reading: Reading, span: Span, prefix: str, name: str) -> None:
             result = Evidence(result.value["response"])
         result = Evidence(unwrap_result(result.value))
     reading.result = result if result is None or result.value != UNSPECIFIED else None
+    asks = result is not None and result.value == _ASKS_FOR_CONFIRMATION
+    is_long = attributes.get("gen_ai.tool.type") == "LongRunningFunctionTool"
+    reading.awaited = (asks or is_long) or None
 
 
 def _read_run(reading: Reading, attributes: Mapping[str, object], prefix: str) -> None:

@@ -11,6 +11,13 @@ QUESTION_KEYS: Final = ("input", "question", "query", "task")
 ANSWER_KEYS: Final = ("answer", "output", "result", "response", "text")
 """Keys that they use for the answer."""
 
+_COMMAND: Final = {"graph", "update", "resume", "goto"}
+
+
+def is_resumption(inputs: Mapping[str, object]) -> bool:
+    """Return whether a graph's input is LangGraph's command to go on after an interrupt."""
+    return inputs.keys() == _COMMAND and inputs["resume"] is not None
+
 
 def question_of(inputs: object) -> Evidence | None:
     """Return the text under the first known key, also inside DSPy's `input_args`, or None."""

@@ -9,7 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from evaltap.recorder.conventions.call_arguments import take_arguments, whole_call
-from evaltap.recorder.conventions.chain_values import answer_of, question_of, structured_answer
+from evaltap.recorder.conventions.chain_values import (
+    answer_of,
+    is_resumption,
+    question_of,
+    structured_answer,
+)
 from evaltap.recorder.conventions.messages import (
     closing_text,
     last_user_text,
@@ -261,6 +266,7 @@ def _read_run(reading: Reading, attributes: Mapping[str, object]) -> None:
         new = entered.value.get("new_message")
         messages = read_messages(new if new is not None else entered.value.get("messages"))
         reading.user = last_user_text(messages) or question_of(entered.value)
+        reading.resumed = is_resumption(entered.value) or None
         reading.session_id = reading.session_id or (
             first_text(entered.value, "session_id") if new is not None else None
         )

@@ -77,7 +77,7 @@ def _read_run(reading: Reading, attributes: Mapping[str, object]) -> None:
     reading.kind = "agent"
     reading.agent_name = first_text(attributes, *AGENT_NAME)
     reading.invocation_id = first_text(attributes, RUN_ID)
-    if FINAL_RESULT in attributes:
+    if FINAL_RESULT in attributes and not _is_deferred(attributes[FINAL_RESULT]):
         reading.final = Evidence(attributes[FINAL_RESULT])
     value = next((attributes[key] for key in ALL_MESSAGES if key in attributes), None)
     messages, flaw = decode_messages(events_as_messages(value))
@@ -89,6 +89,14 @@ def _read_run(reading: Reading, attributes: Mapping[str, object]) -> None:
     reading.output = turn or None
     spoken = [m.text for m in turn if m.role == "user" and m.text is not None]
     reading.user = spoken[0] if spoken else None
+
+
+def _is_deferred(result: object) -> bool:
+    """Return whether a run returned the calls that a person or another program has to act on."""
+    if not isinstance(result, str) or not result.startswith('{"calls":'):
+        return False
+    stated = decode(result).value
+    return isinstance(stated, dict) and {"calls", "approvals", "metadata"} <= stated.keys()
 
 
 def _read_tool(reading: Reading, span: Span) -> None:

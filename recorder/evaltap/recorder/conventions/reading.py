@@ -76,6 +76,10 @@ class Reading:
     """Names of tools that only deliver the final answer and are not tool calls."""
     flattens_agents: bool | None = None
     """True when sub-agents' spans are siblings of the tool span that ran them."""
+    awaited: bool | None = None
+    """True for a tool whose result is not the last: that comes when the turn goes on."""
+    resumed: bool | None = None
+    """True when a run states that it goes on with what a person said."""
     overwritten: bool | None = None
     """True for an agent span overwritten by its model calls: `input` and `output` are those of the
     last call."""
@@ -187,11 +191,21 @@ def failure_of_answer(answer: Answer) -> Failure:
     return Failure(message=words if isinstance(words, str) else None)
 
 
+def waits(span: Span) -> bool:
+    """Return whether a span ended because a person or another program has to act first."""
+    raised = (event.attributes for event in span.events if event.name == "exception")
+    kinds = [*(text(one.get("exception.type")) for one in raised), span.status_message]
+    return any(_WAIT.match(kind) for kind in kinds if kind)
+
+
+_WAITS = r"(?:[A-Za-z_]\w*\.)*(?:GraphInterrupt|NodeInterrupt|ApprovalRequired|CallDeferred)\b"
+_WAIT = re.compile(_WAITS)
+"""What frameworks raise to wait for a person."""
 _PAUSE = re.compile(
-    r"(?:[A-Za-z_]\w*\.)*(?:GraphInterrupt|NodeInterrupt|ApprovalRequired|CallDeferred"
-    r"|(?:Tool)?(?:Input|Output)GuardrailTripwireTriggered)\b|Guardrail tripwire triggered\b"
+    _WAITS + r"|(?:[A-Za-z_]\w*\.)*(?:Tool)?(?:Input|Output)GuardrailTripwireTriggered\b"
+    r"|Guardrail tripwire triggered\b"
 )
-"""What frameworks raise to wait for a person, or to stop on purpose: the run did not crash."""
+"""What they raise to wait, or to stop on purpose: the run did not crash."""
 _CONSTRUCTED = re.compile(r"^([A-Za-z_][\w.]*)\((['\"])(.*?)\2,?\)(?:\s*Traceback.*)?$", re.DOTALL)
 _PREFIXED = re.compile(
     r"^(?:Error: )?([A-Za-z_][\w.]*(?:Error|Exception|Retry|Timeout|Interrupt))(?:: | - )(.*)$",

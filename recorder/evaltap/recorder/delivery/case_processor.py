@@ -62,12 +62,13 @@ class CaseProcessor:
             return case
         try:
             redacted = redactor(case)
+            private = None if redacted is None else redacted[0]
         except BaseException as error:  # see Worker.run
             # Fail closed: never write what could not be redacted.
             raise DropCaseError("redaction_failed", error) from error
-        if redacted is None:
+        if private is None:
             raise DropCaseError("redactor")
-        return redacted[0]
+        return private
 
     def _redactor_of(self) -> Redactor | None:
         if not self._redactor_made:

@@ -35,6 +35,8 @@ _LOG = logging.getLogger("evaltap.recorder")
 MANY_RECORDERS = 10
 """Warn when more recorders than this share a pipeline: the agent probably creates one per request."""
 _LONGEST_WAIT = TIMEOUT_MAX / 2
+_SECONDS_TO_STATE = 0.5
+"""How long the thread has, when the time to close is up, to count what is lost and state it on the log."""
 START_RETRY_SECONDS = 0.2
 """Delay before another attempt to start the background thread; events stay queued meanwhile."""
 
@@ -288,7 +290,7 @@ class Pipeline:
         self._events.control(Close(deadline))
         if worker.thread.is_current:
             return worker.complete
-        if not wait_until(lambda: worker.thread.ended, lambda: deadline.at + 0.1):
+        if not wait_until(lambda: worker.thread.ended, lambda: deadline.at + _SECONDS_TO_STATE):
             # The log hangs, and the thread with it: count what it holds as lost.
             self._counters.settle(lambda: worker.unwritten_turns + worker.lose_rest())
         return worker.complete

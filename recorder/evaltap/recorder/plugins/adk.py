@@ -8,7 +8,7 @@ None, so ADK continues unchanged, and catches and counts its own faults.
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from google.adk.plugins.base_plugin import BasePlugin
 
 from evaltap.recorder.conventions.adk import unwrap_result
 from evaltap.recorder.enclosing import Enclosing, enclosing, enter
-from evaltap.recorder.observation import UNSEEN, Failure, Origin, RunStatus, failure_of
+from evaltap.recorder.observation import PAUSED, UNSEEN, Failure, Origin, RunStatus, failure_of
 from evaltap.recorder.plugins.support import first_items, guarded, recorder_for
 from evaltap.recorder.protocols import Observing
 from evaltap.recorder.run import ObservedRun
@@ -50,6 +50,8 @@ class _Run:
     model: str | None = None
     calls: dict[int, tuple[str, Enclosing]] = field(default_factory=dict)
     """By its context, the key of each open tool call and the enclosing call to restore when it ends."""
+    made: list[tuple[str | None, str]] = field(default_factory=list)
+    """Ids and names of the calls."""
 
 
 class EvaltapPlugin(BasePlugin):
@@ -148,6 +150,7 @@ class EvaltapPlugin(BasePlugin):
         run = self._begin(context)
         if run.parent is None:
             run.observed.user_message(_text(message, "\n"), list(_media(message)))
+            run.observed.resumed = any(part.function_response for part in message.parts or ())
 
     def _begin(self, context: "InvocationContext") -> _Run:
         known = self._runs.get(context.invocation_id)
@@ -189,6 +192,8 @@ class EvaltapPlugin(BasePlugin):
             return
         text, parts = _text(event.content, ""), list(_media(event.content))
         calls = event.get_function_calls()
+        awaited = event.long_running_tool_ids or ()
+        run.observed.awaits.update(_call_of(call) for call in calls if call.id in awaited)
         if text is not None or calls or parts:
             run.observed.agent_message(
                 text,
@@ -204,6 +209,8 @@ class EvaltapPlugin(BasePlugin):
             run.model = request.model
         if run is not None and run.parent is None:
             run.observed.context_message(_instruction(request.config.system_instruction))
+            if run.observed.resumed and not run.observed.has_history:
+                _record_given(run, request.contents, context.agent_name)
             run.observed.history(request.contents[:-1], _history_message)
 
     def _model_returned(self, context: "CallbackContext", response: "LlmResponse") -> None:
@@ -233,6 +240,7 @@ class EvaltapPlugin(BasePlugin):
             parent=run.parent,
             generated_id=_call_id(tool, context),
         )
+        run.made.append((context.function_call_id, tool.name))
         run.calls[id(context)] = key, enter((run.observed, key))
 
     def _tool_returned(self, tool: "BaseTool", context: "ToolContext", result: object) -> None:
@@ -273,13 +281,52 @@ class EvaltapPlugin(BasePlugin):
     ) -> None:
         run = self._runs.pop(invocation_id, None)
         if run is not None and run.parent is None:
-            run.observed.end(status, failure, reason)
+            has_paused = status == "ok" and run.observed.is_waiting
+            run.observed.end(status, failure, PAUSED if has_paused else reason)
 
     def _close(self) -> None:
         for invocation_id in list(self._runs):
             self._finish(invocation_id, "incomplete", None, "shutdown")
         if self._owns_recorder:
             self._recorder.close()
+
+
+def _record_given(run: _Run, contents: "Sequence[types.Content]", agent: str) -> None:
+    """Record what a run goes on from after a pause: the user's last message, and the calls since then."""
+    asked = [at for at, one in enumerate(contents) if one.role == "user" and _text(one, "")]
+    if not asked:
+        return
+    before, question = contents[: asked[-1]], contents[asked[-1]]
+    run.observed.history(before, _history_message)
+    run.observed.user_message(_text(question, "\n"), list(_media(question)))
+    _record_given_calls(
+        run, [part for one in contents[asked[-1] :] for part in one.parts or ()], agent
+    )
+
+
+def _record_given_calls(run: _Run, parts: "Sequence[types.Part]", agent: str) -> None:
+    answers = {(one.id, one.name): one for part in parts if (one := part.function_response)}
+    calls = [part.function_call for part in parts if part.function_call]
+    for number, call in enumerate(calls):
+        name = call.name or ""
+        if any(name == other and call.id in (None, known) for known, other in run.made):
+            continue
+        key = run.observed.tool_called(
+            call.id,
+            name,
+            call.args or {},
+            agent=agent,
+            is_given=True,
+            generated_id=f"{name}-{number}",
+        )
+        if (answer := answers.get((call.id, call.name))) is not None:
+            run.observed.tool_returned(key, unwrap_result(answer.response))
+
+
+def _call_of(call: "types.FunctionCall") -> str:
+    """Return the id of a call, for ADK's own call for a confirmation that of the call to confirm."""
+    original = (call.args or {}).get("originalFunctionCall")
+    return str((isinstance(original, dict) and original.get("id")) or call.id)
 
 
 def _call_id(tool: "BaseTool", context: "ToolContext") -> str:

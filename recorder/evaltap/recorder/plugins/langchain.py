@@ -15,14 +15,23 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from langchain_core.callbacks import BaseCallbackHandler
-from langchain_core.messages import AIMessage, BaseMessage, SystemMessage, ToolCall, ToolMessage
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    HumanMessage,
+    SystemMessage,
+    ToolCall,
+    ToolMessage,
+)
 
 from evaltap.recorder.enclosing import enclosing
-from evaltap.recorder.observation import UNSEEN, Failure, Origin, failure_of
+from evaltap.recorder.foreign import attribute
+from evaltap.recorder.observation import PAUSED, UNSEEN, Failure, Origin, failure_of
 from evaltap.recorder.plugins.langchain_values import (
     before_the_user,
     history_message,
     is_failure,
+    is_interrupt,
     is_streamed,
     media_of,
     reasoning_of,
@@ -50,6 +59,8 @@ class Turn:
     inputs: object
     name: str | None
     run: ObservedRun | None = None
+    is_interrupted: bool = False
+    """Whether a step waits for a person."""
 
 
 @dataclass(slots=True)
@@ -250,6 +261,7 @@ class EvaltapHandler(BaseCallbackHandler):
                 begun_ns=turn.begun_ns,
                 clock=self._clock,
             )
+            turn.run.resumed = attribute(turn.inputs, "resume") is not None
             self._record_user_message(turn.run, turn.inputs)
         return turn.run
 
@@ -273,10 +285,13 @@ class EvaltapHandler(BaseCallbackHandler):
                 run.framework_result(result)
             if state := state_of(outputs):
                 run.state(state)
-            run.end()
+            has_paused = run.is_waiting or node.level.turn.is_interrupted
+            run.end(reason=PAUSED if has_paused else "run_ended")
 
     def _failed(self, run_id: UUID, error: BaseException) -> None:
         node = self._nodes.pop(run_id, None)
+        if node is not None and is_interrupt(error):
+            node.level.turn.is_interrupted = True
         if node is None or not node.top or node.level.turn.run is None:
             return
         self._not_run(node.level)
@@ -298,10 +313,27 @@ class EvaltapHandler(BaseCallbackHandler):
                 break
             run.context_message(str(message.text))
         if node.level.parent is None:
+            if not run.has_history:
+                self._record_given(node.level, model_input)
             run.history(before_the_user(model_input), history_message)
             if not run.has_user_message:
                 self._record_user_message(run, model_input)
         self._catch_up(node.level, model_input)
+
+    def _record_given(self, level: Level, messages: Sequence[BaseMessage | str]) -> None:
+        """Record the calls since the user's message that a run begins with, as it goes on after a pause."""
+        run, since = self._run(level), messages[len(before_the_user(messages)) :]
+        if not since or not isinstance(since[0], HumanMessage):
+            return
+        results = {one.tool_call_id: one for one in since if isinstance(one, ToolMessage)}
+        calls = [call for one in since if isinstance(one, AIMessage) for call in one.tool_calls]
+        for call in calls:
+            call_id = call["id"]
+            if call_id is None or call_id in level.keys:
+                continue
+            key = self._called_only(level, call_id, call, is_given=True)
+            if call_id in results:
+                run.tool_returned(key, *tool_message_value(results[call_id]))
 
     def _model_answered(self, run_id: UUID, response: "LLMResult") -> None:
         node = self._nodes.get(run_id)
@@ -353,6 +385,8 @@ class EvaltapHandler(BaseCallbackHandler):
         node.call_id = node.key = call_id or str(run_id)
         if requested is not None:
             self._call_earlier(level, requested, node.agent)
+        elif call_id is not None and call_id not in level.keys and level.parent is None:
+            self._run(level).resumed = True
         node.key = level.keys[node.call_id] = self._run(level).tool_called(
             call_id,
             name,
@@ -419,7 +453,13 @@ class EvaltapHandler(BaseCallbackHandler):
             self._called_only(level, call_id, call, agent)
 
     def _called_only(
-        self, level: Level, call_id: str, call: ToolCall, agent: str | None = None
+        self,
+        level: Level,
+        call_id: str,
+        call: ToolCall,
+        agent: str | None = None,
+        *,
+        is_given: bool = False,
     ) -> str:
         key = level.keys[call_id] = self._run(level).tool_called(
             call_id,
@@ -428,6 +468,7 @@ class EvaltapHandler(BaseCallbackHandler):
             agent=agent or level.turn.metadata.get("lc_agent_name"),
             parent=level.parent,
             is_open=False,
+            is_given=is_given,
             key=level.keys.get(call_id),
         )
         return key

@@ -62,6 +62,11 @@ def is_failure(error: BaseException) -> bool:
     return isinstance(error, Exception) and not bubbles
 
 
+def is_interrupt(error: BaseException) -> bool:
+    """Return whether an exception is LangGraph's, to wait for a person."""
+    return any(kind.__name__ == "GraphInterrupt" for kind in type(error).__mro__)
+
+
 def before_the_user(messages: Sequence[object]) -> Sequence[object]:
     """Return the messages before the user's last one; none if a model is given a plain prompt."""
     places = (at for at in reversed(range(len(messages))) if isinstance(messages[at], HumanMessage))

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-from agents.tracing import Span, Trace, TracingProcessor
+from agents.tracing import Span, Trace, TracingProcessor, get_current_trace
 from agents.tracing.span_data import (
     AgentSpanData,
     FunctionSpanData,
@@ -66,6 +66,8 @@ class _Trace:
     nodes: dict[str, _Node] = field(default_factory=dict)
     root: _Node | None = None
     """Represents the run in a trace without task spans."""
+    has_ended: bool = False
+    """Whether its end was reported before a run went on in it."""
 
 
 class EvaltapTraceProcessor(TracingProcessor):
@@ -118,6 +120,16 @@ class EvaltapTraceProcessor(TracingProcessor):
         while len(self._traces) > MAX_TRACES:
             self._traces.popitem(last=False)
 
+    def _resumed(self, span: Span[SpanData]) -> _Trace | None:
+        """Return the trace of a run that goes on after an approval: the SDK does not start it again."""
+        trace = get_current_trace()
+        if span.parent_id is not None or trace is None or trace.trace_id != span.trace_id:
+            return None
+        self._trace_began(trace)
+        found = self._traces[trace.trace_id]
+        found.has_ended = True
+        return found
+
     def _trace_ended(self, trace: Trace) -> None:
         known = self._traces.pop(trace.trace_id, None)
         for node in known.nodes.values() if known is not None else ():
@@ -127,7 +139,7 @@ class EvaltapTraceProcessor(TracingProcessor):
             self._end(known.root)
 
     def _span_began(self, span: Span[SpanData]) -> None:
-        trace = self._traces.get(span.trace_id)
+        trace = self._traces.get(span.trace_id) or self._resumed(span)
         if trace is None:
             return
         above = trace.nodes.get(span.parent_id or "") or _Node(None)
@@ -176,6 +188,10 @@ class EvaltapTraceProcessor(TracingProcessor):
             node.level.failure = _failure(span, node)
         elif isinstance(data, TaskSpanData):
             self._end(node)
+        if trace is not None and trace.has_ended and not trace.nodes:
+            self._traces.pop(span.trace_id, None)
+            if trace.root is not None:
+                self._end(trace.root)
 
     def _end(self, node: _Node) -> None:
         level, error = node.level, _raised(node)
@@ -184,7 +200,7 @@ class EvaltapTraceProcessor(TracingProcessor):
         if error is not None:
             level.run.end_with(error)
         else:
-            level.run.end("ok" if level.failure is None else "error", level.failure)
+            level.end()
 
     def _responded(self, node: _Node, level: Loop, data: ResponseSpanData) -> None:
         """Record a call of the Responses API."""
@@ -241,7 +257,9 @@ class EvaltapTraceProcessor(TracingProcessor):
             return ""
         node.call_key = level.claim(data.name, data.input)
         if node.call_key is None:
-            # The model's response was hidden; record the call anyway.
+            # The model's response was hidden, or came before an approval; record the call anyway.
+            if level.parent is None:
+                level.made_unasked(data.name, data.input)
             node.call_key = level.run.tool_called(
                 None,
                 data.name,

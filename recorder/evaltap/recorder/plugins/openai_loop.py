@@ -7,11 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from evaltap.recorder.conventions.messages import context_of, last_user_text
-from evaltap.recorder.observation import Failure
+from evaltap.recorder.conventions.messages import context_of, last_user_text, since_user
+from evaltap.recorder.observation import PAUSED, UNSEEN, Failure, RunStatus
 from evaltap.recorder.run import ObservedRun
 from evaltap.schemas.chat.evidence import decode
 from evaltap.schemas.chat.media import MediaPart
+from evaltap.schemas.chat.messages import Answer
+from evaltap.schemas.chat.messages import Call as StatedCall
 from evaltap.schemas.chat.shapes import read_messages
 
 
@@ -36,6 +38,9 @@ class Loop:
     """Calls whose result has not arrived."""
     failure: Failure | None = None
     """The failure reported by the last agent, used instead of the exception."""
+    _unasked: list[tuple[str, object]] = field(default_factory=list)
+    """Names and arguments of calls made before any model was called."""
+    _has_begun: bool = False
 
     def record_input(self, given: Any, instructions: object = None) -> None:
         """Record a model's input: instructions, the user's message, handoff results."""
@@ -45,6 +50,9 @@ class Loop:
             self._record_system_messages(items)
             if not self.run.has_user_message:
                 self._record_user_message(items)
+            if not self._has_begun:
+                self._has_begun = True
+                self._record_given(items)
         # The last result counts: an earlier call may have the same id.
         for item in reversed(items) if self.pending else ():
             if isinstance(item, Mapping) and item.get("type") == "function_call_output":
@@ -60,6 +68,36 @@ class Loop:
                 self.run.history(items[:place], _history_message)
                 self.run.user_message(found.value, found.media)
                 return
+
+    def _record_given(self, items: Sequence[object]) -> None:
+        """Record the calls that a run begins with, because it goes on after an approval."""
+        given = since_user(read_messages(items))
+        parts = [part for message in given for part in message.parts]
+        answers = {part.call_id: part.result for part in parts if isinstance(part, Answer)}
+        for call in parts:
+            if not isinstance(call, StatedCall) or call.call_id is None:
+                continue
+            self.run.resumed = True
+            name = call.name or ""
+            arguments = call.arguments.value if call.arguments is not None else UNSEEN
+            if (name, arguments) in self._unasked:
+                self._unasked.remove((name, arguments))
+                continue
+            key = self.run.tool_called(call.call_id, name, arguments, is_given=True)
+            if (result := answers.get(call.call_id)) is not None:
+                self.run.tool_returned(key, result.value)
+
+    def made_unasked(self, name: str, raw_arguments: str | None) -> None:
+        """Note a call that no model requested: if none was called yet, the run goes on after an approval."""
+        if not self._has_begun:
+            self.run.resumed = True
+            self._unasked.append((name, arguments_of(raw_arguments or "")))
+
+    def end(self) -> None:
+        """End the turn, as the last agent said; without an answer it may wait for the result of a call."""
+        has_paused = self.failure is None and self.run.is_waiting
+        status: RunStatus = "ok" if self.failure is None else "error"
+        self.run.end(status, self.failure, PAUSED if has_paused else "run_ended")
 
     def _record_system_messages(self, items: Sequence[object]) -> None:
         """Record the system messages, which precede all others."""

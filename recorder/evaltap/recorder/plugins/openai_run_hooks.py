@@ -103,7 +103,7 @@ class EvaltapRun(RunHooks[Any]):
         if error is not None:
             self._loop.run.end_with(error)
         else:
-            self._loop.run.end()
+            self._loop.end()
 
     def _input_received(self, items: object, instructions: str | None) -> None:
         if self._loop is not None:

@@ -8,7 +8,7 @@ part of the enclosing turn if both have the capability.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import TYPE_CHECKING
 
 from pydantic_ai.capabilities import AbstractCapability
@@ -29,10 +29,11 @@ from pydantic_ai.messages import (
     ToolReturnPart,
     UserPromptPart,
 )
+from pydantic_ai.tools import DeferredToolRequests
 from pydantic_core import ValidationError
 
 from evaltap.recorder.enclosing import enclosing, inside
-from evaltap.recorder.observation import UNSEEN, Failure, Origin, failure_of
+from evaltap.recorder.observation import PAUSED, UNSEEN, Failure, Origin, failure_of
 from evaltap.recorder.plugins.support import guarded, recorder_for, release, text_of
 from evaltap.recorder.protocols import Observing
 from evaltap.recorder.run import ObservedRun
@@ -177,6 +178,9 @@ class EvaltapCapability(AbstractCapability[object]):
         self._not_run(level)
         if level.nested:
             return
+        if isinstance(result.output, DeferredToolRequests):
+            level.run.end(reason=PAUSED)
+            return
         level.run.framework_result(text_of(result.output))
         level.run.end()
 
@@ -198,9 +202,12 @@ class EvaltapCapability(AbstractCapability[object]):
         if level is None:
             return
         messages = request_context.messages
+        output_tools = {tool.name for tool in request_context.model_request_parameters.output_tools}
         self._catch_up(level, messages)
         if not level.nested:
             self._record_context(level.run, messages)
+            if not level.run.has_user_message:
+                self._record_given(level, messages, output_tools)
             if not level.run.has_history:
                 own = sum(one.run_id == ctx.run_id for one in messages)
                 level.run.history(messages[: -own or None], _history_message)
@@ -231,7 +238,6 @@ class EvaltapCapability(AbstractCapability[object]):
                 parts=_media([part.content for part in parts if part.part_kind == "file"]),
             )
         self._native_tools(level, response)
-        output_tools = {tool.name for tool in request_context.model_request_parameters.output_tools}
         for call in response.tool_calls:
             level.keys[call.tool_call_id] = level.run.call_key(call.tool_call_id)
             if call.tool_name not in output_tools:
@@ -252,6 +258,37 @@ class EvaltapCapability(AbstractCapability[object]):
             if call_id in level.requested:
                 key = self._called(level, level.requested[call_id])
                 level.run.tool_returned(key, part.content, _refusal(part))
+
+    def _record_given(
+        self, level: _Level, messages: "Sequence[ModelMessage]", output_tools: Container[str]
+    ) -> None:
+        """Record what a run without a prompt goes on from: the user's last message, and calls since then."""
+        prompts = [
+            (place, part)
+            for place, message in enumerate(messages)
+            for part in message.parts
+            if isinstance(part, UserPromptPart)
+        ]
+        if not prompts:
+            return
+        place, prompt = prompts[-1]
+        level.run.history(messages[:place], _history_message)
+        level.run.user_message(_prompt(prompt.content), _media(prompt.content))
+        parts = [part for message in messages[place:] for part in message.parts]
+        results = {
+            part.tool_call_id: part
+            for part in parts
+            if isinstance(part, ToolReturnPart) or part.part_kind == "retry-prompt"
+        }
+        for part in parts:
+            if part.part_kind != "tool-call" or part.tool_name in output_tools:
+                continue
+            level.run.resumed = True
+            if part.tool_call_id in level.keys:
+                continue
+            key = self._called(level, part, is_given=True)
+            if (result := results.get(part.tool_call_id)) is not None:
+                level.run.tool_returned(key, result.content, _refusal(result))
 
     @staticmethod
     def _record_context(run: ObservedRun, messages: "Sequence[ModelMessage]") -> None:
@@ -276,7 +313,9 @@ class EvaltapCapability(AbstractCapability[object]):
                 key = level.keys.get(part.tool_call_id, part.tool_call_id)
                 level.run.tool_returned(key, part.content)
 
-    def _called(self, level: _Level, call: "ToolCallPart | NativeToolCallPart") -> str:
+    def _called(
+        self, level: _Level, call: "ToolCallPart | NativeToolCallPart", *, is_given: bool = False
+    ) -> str:
         """Record a call and return its key; one that no model has requested again is a retry."""
         level.requested.pop(call.tool_call_id, None)
         arguments = decode(call.args) if call.args is not None else None
@@ -287,6 +326,7 @@ class EvaltapCapability(AbstractCapability[object]):
             {} if arguments is None else call.args if arguments.flaw else arguments.value,
             agent=level.agent,
             parent=level.parent,
+            is_given=is_given,
             key=level.keys.get(call.tool_call_id),
         )
         return key

@@ -8,16 +8,22 @@ possessive, and only a bounded part around a trigger is read, so a hostile tool 
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain
 
 from evaltap.recorder.pacing import yield_to_agent
 from evaltap.recorder.privacy.findings import Finding, Span, matches_at
-from evaltap.recorder.privacy.keys import beside_services, formats, random_words
+from evaltap.recorder.privacy.keys import (
+    beside_services,
+    formats,
+    has_digit,
+    long_words,
+    random_words,
+)
 from evaltap.recorder.privacy.lexicon import each, patterns
 from evaltap.recorder.privacy.rule_matching import Rule
 from evaltap.recorder.privacy.text.addresses import addresses
-from evaltap.recorder.privacy.text.calm import is_calm
+from evaltap.recorder.privacy.text.calm import has_sign, looked_at, triggers_in
 from evaltap.recorder.privacy.text.commands import in_commands
 from evaltap.recorder.privacy.text.encodings import MAX_DEPTH, decoded, text_in_hex
 from evaltap.recorder.privacy.text.name_places import names_in
@@ -70,9 +76,12 @@ def _found(text: str, *, identifier: bool, entropy: bool, depth: int) -> list[Fi
     if identifier and _is_random(text):
         return []
     # An identifier that starts with a letter is no number.
-    if (not identifier or text[0].isalpha()) and is_calm(text):
+    calm, triggers = looked_at(text) if not identifier or text[0].isalpha() else (False, None)
+    if calm:
         return []
-    return found_by_rules(text, identifier=identifier, entropy=entropy, depth=depth)
+    return found_by_rules(
+        text, identifier=identifier, entropy=entropy, depth=depth, triggers=triggers
+    )
 
 
 def _is_random(identifier: str) -> bool:
@@ -83,15 +92,22 @@ def _is_random(identifier: str) -> bool:
     return not any(text_in_hex(one.replace("-", "")) for one in ids.groups() if one)
 
 
-def found_by_rules(text: str, *, identifier: bool, entropy: bool, depth: int = 0) -> list[Finding]:
+def found_by_rules(
+    text: str,
+    *,
+    identifier: bool,
+    entropy: bool,
+    depth: int = 0,
+    triggers: Collection[str] | None = None,
+) -> list[Finding]:
     """Return what the rules find in a text, also of one that is calm."""
-    words = _RE.long_word.findall(text)
-    if not words and _RE.signs.search(text) is None and _RE.head.match(text) is None:
+    words = long_words(text)
+    if not words and not has_sign(text) and _RE.head.match(text) is None:
         return []
     seen = plain_spelling(text)
     found: list[Finding] = []
     if words:
-        found += formats(seen, " ".join(words))
+        found += formats(seen, words)
         yield_to_agent()
         if "BEGIN " in seen or "Private-Lines" in seen:
             found += (
@@ -109,35 +125,44 @@ def found_by_rules(text: str, *, identifier: bool, entropy: bool, depth: int = 0
     else:
         found += (Finding(*one) for one in numbers(seen, lower))
         yield_to_agent()
-        found += _beside_names(seen, lower, entropy=entropy, words=bool(words))
+        if triggers is None:
+            triggers = triggers_in(lower.encode("utf-8", "replace"))
+        found += _beside_names(seen, lower, triggers)
+        if words:
+            if seen is not text or has_digit(words):
+                found += beside_services(seen, lower)
+            if entropy:
+                found += random_words(seen)
     if depth < MAX_DEPTH:
         found += _encoded(seen, found, depth, words=bool(words))
     return [finding for finding in found if finding.end > finding.start]
 
 
-def _beside_names(seen: str, lower: str, *, entropy: bool, words: bool) -> Iterator[Finding]:
-    if _RE.one_word.fullmatch(seen) is None:
-        names = names_in(seen, lower)
-        for start, end in chain(
-            assigned(seen, names),
-            in_phrases(seen, lower),
-            in_logins(seen, lower),
-            in_commands(seen, lower),
-        ):
-            yield Finding("secret", start, end, seen[start:end])
-        for kind, start, end in _cells(seen, lower, names):
-            yield from _cell(kind, start, end, seen[start:end])
-        if "bearer" in lower or "basic" in lower or "ssws" in lower:
-            for match in _RE.scheme.finditer(seen):
-                if is_opaque(match[1]) and "=" not in match[1].rstrip("="):
-                    yield Finding("secret", *match.span(1), match[1])
-    if words:
-        yield from beside_services(seen, lower)
-        if entropy:
-            yield from random_words(seen)
+def _beside_names(seen: str, lower: str, triggers: Collection[str]) -> Iterator[Finding]:
+    if _RE.one_word.fullmatch(seen) is not None:
+        return
+    names = names_in(seen, lower, triggers)
+    for start, end in chain(
+        assigned(seen, names),
+        in_phrases(seen, lower, triggers),
+        in_logins(seen, lower, triggers),
+        in_commands(seen, lower, triggers),
+    ):
+        yield Finding("secret", start, end, seen[start:end])
+    for kind, start, end in _cells(seen, lower, names, triggers):
+        yield from _cell(kind, start, end, seen[start:end])
+    if not _SCHEMES.isdisjoint(triggers):
+        for match in _RE.scheme.finditer(seen):
+            if is_opaque(match[1]) and "=" not in match[1].rstrip("="):
+                yield Finding("secret", *match.span(1), match[1])
 
 
-def _cells(seen: str, lower: str, names: Sequence[Span]) -> Iterator[Cell]:
+_SCHEMES = frozenset(("bearer", "basic", "ssws"))
+
+
+def _cells(
+    seen: str, lower: str, names: Sequence[Span], triggers: Collection[str]
+) -> Iterator[Cell]:
     """Yield the cells of tables in columns with names of secrets, phones or cards."""
     if "\n" in seen:
         places = [start for start, _ in names]
@@ -146,9 +171,9 @@ def _cells(seen: str, lower: str, names: Sequence[Span]) -> Iterator[Cell]:
         yield from in_tables(seen, places)
     if "<th" in lower:
         yield from in_html_tables(seen)
-    if "copy " in lower and "stdin" in lower:
+    if "stdin" in triggers and "copy " in lower:
         yield from in_copies(seen)
-    if "(" in seen and "values" in lower:
+    if "values" in triggers and "(" in seen:
         yield from in_inserts(seen)
 
 

@@ -19,7 +19,11 @@ from evaltap.recorder.privacy.lexicon import compiled, patterns, rows, whole, wo
 
 _RE = patterns("keys")
 
-_BLANKS = {ord(sign): " " for sign in "_+/.=:&?%~$|-"}
+_SIGNS = b"_+/.=:&?%~$|-"
+_ALNUM = bytes(one if one < 128 and chr(one).isalnum() else 32 for one in range(256))
+_OF_LONG_WORDS = bytes(one if one in _SIGNS else _ALNUM[one] for one in range(256))
+_JOINED = bytes(32 if one == 32 else 45 for one in _OF_LONG_WORDS)
+_LONG = b"-" * 14
 _Format = tuple[tuple[str, ...], str]
 
 
@@ -42,15 +46,30 @@ def _with_sign_inside() -> tuple[tuple[str, str], ...]:
 
 
 def _beginning(prefix: str) -> str:
-    return prefix.translate(_BLANKS).split()[0][:2]
+    return prefix.encode().translate(_ALNUM).split()[0][:2].decode()
 
 
 _OF_IDS = frozenset(first + second for first in "MNO" for second in ascii_letters)
 
 
+def long_words(text: str) -> str:
+    """Return the words that may be keys or encoded texts: unlike ordinary words, they are long."""
+    content = text.encode("utf-8", "surrogatepass")
+    if _LONG not in content.translate(_JOINED):
+        return ""
+    words = content.translate(_OF_LONG_WORDS).split()
+    return b" ".join([one for one in words if len(one) >= len(_LONG)]).decode()
+
+
+def has_digit(words: str) -> bool:
+    """Return whether some words have a digit, as what is beside a service's name must."""
+    return _RE.digit.search(words) is not None
+
+
 def formats(seen: str, long_words: str) -> Iterator[Finding]:
     """Yield keys of known formats; a rule runs where a word has its prefix."""
-    beginnings = {part[:2] for part in long_words.translate(_BLANKS).split()}
+    parts = long_words.encode().translate(_ALNUM).decode().split()
+    beginnings = {part[:2] for part in parts}
     formats_there = _by_beginning()
     for beginning in beginnings & formats_there.keys():
         for signs, pattern in formats_there[beginning]:
@@ -86,8 +105,10 @@ def beside_services(seen: str, lower: str) -> Iterator[Finding]:
                 continue  # another setting: `--region=eu-west-1`
             begin, value = begin + len(name) + 1, rest
         value = value.rstrip(".:")
+        if not _may_be_random(value):
+            continue
         before = lower[max(0, begin - 72) : begin]
-        if _NEAR_WORDS.isdisjoint(_RE.lower_word.findall(before)) or not _is_random(value):
+        if _NEAR_WORDS.isdisjoint(_RE.lower_word.findall(before)) or not _is_mixed(value):
             continue
         if (
             _RE.near.search(before)
@@ -99,17 +120,19 @@ def beside_services(seen: str, lower: str) -> Iterator[Finding]:
             yield Finding("secret", begin, begin + len(value), value)
 
 
-def _is_random(value: str) -> bool:
-    digits = sum(map(str.isdigit, value))
-    if (
-        not digits
-        or digits == len(value)
-        or (value.count("/") > 2 and value[-1] != "=" and "+" not in value)
-        or "://" in value
-        or value.startswith(("http", "/", "arn:", "sha256:", "SHA256:", "MD5:"))
+def _may_be_random(value: str) -> bool:
+    """Return whether a word is neither a name nor a number, an address, a path, a digest or a time."""
+    return not (
+        not has_digit(value)
+        or value.isdigit()
         or _RE.time.match(value) is not None
-    ):
-        return False
+        or value.startswith(("http", "/", "arn:", "sha256:", "SHA256:", "MD5:"))
+        or "://" in value
+        or (value.count("/") > 2 and value[-1] != "=" and "+" not in value)
+    )
+
+
+def _is_mixed(value: str) -> bool:
     return _entropy(value) >= (
         2.5 if _RE.hex_only.fullmatch(value) else 3.0
     ) and not _is_made_of_words(value)
@@ -132,7 +155,7 @@ def random_words(seen: str) -> Iterator[Finding]:
     """Yield words that look random: an opt-in rule."""
     for match in _RE.random_word.finditer(seen):
         value = match[0]
-        if _RE.uuid.fullmatch(value) or not _is_random(value):
+        if _RE.uuid.fullmatch(value) or not (_may_be_random(value) and _is_mixed(value)):
             continue
         hexadecimal = _RE.hex_only.fullmatch(value) is not None
         if len(value) >= 32 if hexadecimal else _entropy(value) >= 3.7:

@@ -131,10 +131,11 @@ class ValueRedactor:
             if is_harmless and not self._rules and _is_plain(value, kind is Name.IDENTIFIER):
                 return value
             document, use = _document(value), _USES[kind]
-            if document and is_harmless and self._is_calm(document):
-                return value
             digest = _hashed(document, use + b"{") if document else _digest(value, use)
             if digest and digest in self._clean:
+                return value
+            if document and is_harmless and self._is_calm(document):
+                self._clean.add(digest)
                 return value
             failures = report.failures
             redacted = self._named(kind, value, report, nested=0)
@@ -377,16 +378,20 @@ class ValueRedactor:
         return "\n".join(lines)
 
     def _plain_text(self, text: str, report: RedactionReport, *, identifier: bool) -> str:
+        passes = _MAX_PASSES
         if "<" not in text:
             digest = _digest(text, b"identifier" if identifier else b"text")
             if digest and digest in self._clean:
                 return text
-            if not self._find(text, identifier):
+            found = self._find(text, identifier)
+            if not found:
                 if digest:
                     self._clean.add(digest)
                 return text
+            text = self._with_tokens(text, found, report)
+            passes -= 1
         # Replacing a part can leave a remainder that matches on its own: repeat.
-        for _ in range(_MAX_PASSES):
+        for _ in range(passes):
             redacted = self._one_pass(text, report, identifier=identifier)
             if redacted == text:
                 break
@@ -406,9 +411,12 @@ class ValueRedactor:
         return "".join((*parts, self._replaced(text[position:], report, identifier=identifier)))
 
     def _replaced(self, text: str, report: RedactionReport, *, identifier: bool) -> str:
+        return self._with_tokens(text, self._find(text, identifier), report)
+
+    def _with_tokens(self, text: str, found: list[Finding], report: RedactionReport) -> str:
         parts: list[str] = []
         position = 0
-        for finding in self._find(text, identifier):
+        for finding in found:
             token = self._token(finding.kind, finding.value, report)
             parts += (text[position : finding.start], token)
             position = finding.end

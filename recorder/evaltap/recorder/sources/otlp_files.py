@@ -12,11 +12,12 @@ from pathlib import Path
 
 from evaltap.recorder.assembly.case import case_of, installed_version
 from evaltap.recorder.assembly.contexts import ContextMemory
+from evaltap.recorder.assembly.continuations import Continuations, revisions_before
 from evaltap.recorder.config import RecorderConfig
 from evaltap.recorder.conventions.langfuse import SESSION_ID
 from evaltap.recorder.conventions.message_events import MessageEvents
 from evaltap.recorder.conventions.messages import last_user_text, since_user
-from evaltap.recorder.observation import without_reasoning
+from evaltap.recorder.observation import RunEvent, without_reasoning
 from evaltap.recorder.sources.sessions.messages import Conversation, cases_of, word
 from evaltap.recorder.sources.sessions.provider_messages import conversation_of
 from evaltap.recorder.telemetry.langfuse_export import joined
@@ -55,7 +56,7 @@ class ReadingReport:
 def read_cases(
     paths: Iterable[str | Path], *, report: ReadingReport | None = None
 ) -> Iterator[CaseData]:
-    """Yield one case for each run in OTLP files of traces and logs, in order of start.
+    """Yield one case for each turn in OTLP files of traces and logs, in order of start.
 
     All input is read before the first case is returned. Files may be given in any order and may share
     traces. `report` is filled in as a side effect. Raises InputError for a file that cannot be opened,
@@ -69,6 +70,7 @@ def read_cases(
 def stream_cases(paths: Iterable[str | Path], report: ReadingReport) -> Iterator[CaseData]:
     """Yield one case for each run as soon as the last document of its trace was read.
 
+    A run that continues one that has paused is a revision of its turn.
     Otherwise as `read_cases`, which also tells what raises. Only open traces are held in memory; those
     of files that must be read whole are all open until the end (see `last_documents`).
     """
@@ -89,6 +91,9 @@ def cases_of_items(items: Iterable[Span | LogRecord], report: ReadingReport) -> 
 
 def _cases(traces: Iterable[GatheredTrace], report: ReadingReport) -> Iterator[CaseData]:
     reasoning = RecorderConfig().capture_reasoning
+    continuations = Continuations()
+    revisions: dict[str, int] = {}
+    """The last one of each turn that may get more."""
     for trace in traces:
         if not trace.spans:
             for case in cases_of_logs(trace.trace_id, trace.logs):
@@ -99,10 +104,17 @@ def _cases(traces: Iterable[GatheredTrace], report: ReadingReport) -> Iterator[C
         runs = observe_trace(spans, trace.logs)
         report.traces_without_runs += not runs
         for run in runs:
-            events = run if reasoning else [without_reasoning(event) for event in run]
+            events: Sequence[RunEvent] = (
+                run if reasoning else [without_reasoning(event) for event in run]
+            )
             report.turns_with_reasoning += events != run
-            report.turns += 1
-            case = case_of(events, recorder_version=installed_version())
+            turn_id, events = continuations.joined(run[0].run_id, events, revisions)
+            before = revisions.get(turn_id)
+            report.turns += before is None
+            revision = (revisions_before(events) if before is None else before) + 1
+            if continuations.holds(turn_id):
+                revisions[turn_id] = revision
+            case = case_of(events, revision=revision, recorder_version=installed_version())
             if not any(span.end_ns > span.start_ns for span in spans):
                 case["actualConversation"][0]["telemetry"].pop("latencyMs", None)
             yield case
@@ -129,8 +141,17 @@ def _traces_of(paths: list[str | Path], report: ReadingReport) -> Iterator[Gathe
 
 
 def _in_order(cases: Iterable[CaseData]) -> Iterator[CaseData]:
-    """Yield cases in order of start, without context messages that a session already has."""
-    found = sorted(cases, key=_start)
+    """Yield the latest revisions in order of start, without context messages that a session already has."""
+    latest: list[CaseData] = []
+    places: dict[tuple[str, str], int] = {}
+    for case in cases:
+        turn = str(case["evalId"]), str(case["actualConversation"][0].get("invocationId"))
+        if _revision(case) > 1 and turn in places:
+            latest[places[turn]] = case
+        else:
+            places[turn] = len(latest)
+            latest.append(case)
+    found = sorted(latest, key=_start)
     contexts = ContextMemory(len(found) or 1)
     for case in found:
         yield contexts.trimmed(case)
@@ -172,7 +193,8 @@ class _OpenTraces:
         for trace in traces:
             for span in trace.spans:
                 calls.note(span)
-        return [*calls.merge(traces, unread=lambda _: None), *calls.release(), *logs_alone]
+        found = [*calls.merge(traces, unread=lambda _: None), *calls.release()]
+        return [*sorted(found, key=_began), *logs_alone]
 
 
 def _began(trace: GatheredTrace) -> int:

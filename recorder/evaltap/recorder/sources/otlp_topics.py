@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 
 from evaltap.recorder.assembly.case import case_of, digest_of, installed_version
+from evaltap.recorder.assembly.continuations import revisions_before
 from evaltap.recorder.config import RecorderConfig
 from evaltap.recorder.delivery.case_processor import CaseProcessor
 from evaltap.recorder.delivery.record_writer import RecordWriter, utc_now
@@ -203,7 +204,7 @@ class TopicTraces:
                             snapshot_event(event, limit, reasoning=reasoning)[0]
                             for event in run.events
                         ],
-                        revision=state.readings,
+                        revision=revisions_before(run.events) + state.readings,
                         recorder_version=installed_version(),
                     ),
                 )

@@ -17,6 +17,7 @@ from evaltap.recorder.conventions.reading import Reading
 from evaltap.recorder.observation import (
     MAX_CONTEXT,
     MAX_HISTORY,
+    PAUSED,
     ContextMessage,
     Origin,
     Responded,
@@ -175,10 +176,24 @@ def _observe_run(root: Node, run_id: str, close_reason: str) -> list[RunEvent]:
         )
     elif status == "ok":
         observations.append(Responded(run_id, end_ns, None, {"finalResponse": _flaw(final)}))
+    if not unfinished:
+        close_reason = _close_reason(status, trajectory)
     observations.append(
-        RunEnded(run_id, end_ns, status, failure, close_reason if unfinished else "root_span_ended")
+        RunEnded(
+            run_id,
+            end_ns,
+            status,
+            failure,
+            close_reason,
+            resumed=trajectory.is_resumed,
+            awaits=trajectory.awaited,
+        )
     )
     return observations
+
+
+def _close_reason(status: RunStatus, trajectory: Trajectory) -> str:
+    return PAUSED if status == "ok" and trajectory.has_paused else "root_span_ended"
 
 
 def _is_part_of_open(root: Node) -> bool:

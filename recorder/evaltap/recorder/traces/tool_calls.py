@@ -82,6 +82,27 @@ class ToolCalls:
         """Whether the run has any tool calls."""
         return bool(self._slots)
 
+    @property
+    def awaited(self) -> tuple[str, ...]:
+        """The ids, as observed, of the calls whose result is not the last."""
+        return tuple(
+            slot.key for slot in self._slots if slot.tool is not None and slot.tool.reading.awaited
+        )
+
+    def wait(self, model: Node) -> bool:
+        """Return whether a call that a model requested has neither result nor failure."""
+        return any(slot.batch is model and _waits(slot) for slot in self._slots)
+
+    def precede(self, start_ns: int | None) -> bool:
+        """Return whether calls that no model of this run requested came before its first model call."""
+        return any(
+            slot.owner is None
+            and slot.batch is None
+            and slot.call_id is not None
+            and (start_ns is None or _began(slot) <= start_ns)
+            for slot in self._slots
+        )
+
     def observe(self, run_id: str) -> Iterator[RunEvent]:
         """Yield a ToolCalled for each call, and a ToolReturned for each that returned."""
         slots = self._slots
@@ -229,6 +250,7 @@ class ToolCalls:
     def _add_from_history(self, messages: Sequence[Message], node: Node, time_ns: int) -> None:
         taken: set[int] = set()
         known: dict[str, list[_Slot]] = {}
+        told: list[_Slot] = []
         for call, number in _numbered(messages):
             if not isinstance(call, Call):
                 continue
@@ -257,6 +279,8 @@ class ToolCalls:
             if slot.call_id is None:
                 self._name(slot, call.call_id)
             taken.add(id(slot))
+            told.append(slot)
+        _put_before_later(told)
 
     def _of_level(self, call_id: str, owner: Node | None) -> list[_Slot]:
         """Return the calls with an id that a level's messages may show, in order."""
@@ -351,6 +375,15 @@ def _taken(queue: list[Answer], name: str | None) -> Answer | None:
     if answer is not None:
         queue.remove(answer)
     return answer
+
+
+def _put_before_later(slots: Sequence[_Slot]) -> None:
+    """Keep calls known only from history before those that follow them there, and have spans."""
+    latest: int | None = None
+    for slot in reversed(slots):
+        if latest is not None and slot.tool is None and slot.batch is None:
+            slot.time_ns = min(slot.time_ns, latest - 1)
+        latest = _began(slot)
 
 
 def _spread(slots: Sequence[_Slot]) -> None:
@@ -489,6 +522,12 @@ def _returned(run_id: str, slot: _Slot) -> ToolReturned:
         duration_ms=duration,
         capture={} if flaw is None or failure is not None else {"result": flaw},
     )
+
+
+def _waits(slot: _Slot) -> bool:
+    nodes = [node for node in (slot.tool, slot.again) if node is not None]
+    result = _result(slot)
+    return (result is None or result.value is None) and not any(node.failure for node in nodes)
 
 
 def _result(slot: _Slot) -> Evidence | None:

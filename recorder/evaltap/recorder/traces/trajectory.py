@@ -19,6 +19,7 @@ from evaltap.recorder.conventions.messages import (
     last_user_text,
     since_user,
 )
+from evaltap.recorder.conventions.reading import waits
 from evaltap.recorder.observation import Failure, ModelCalled, RunEvent
 from evaltap.recorder.tokens import tokens
 from evaltap.recorder.traces.node import Node
@@ -190,6 +191,35 @@ class Trajectory:
         """The convention used to read the run."""
         found = (node.reading.convention for node in self._nodes)
         return next((name for name in found if name), "")
+
+    @property
+    def has_paused(self) -> bool:
+        """Whether the run ended because a person or another program has to act first."""
+        if self.awaited:
+            return True
+        last = self._level[-1] if self._level else None
+        answered = self.final is not None and self.final.value is not None
+        if last is not None and not answered and self._tool_calls.wait(last):
+            return True
+        waiting = [node.span.end_ns for node in self._nodes if waits(node.span)]
+        later = (node for node in self._nodes if node.kind in ("model", "tool"))
+        return bool(waiting) and all(node.span.start_ns < max(waiting) for node in later)
+
+    @property
+    def awaited(self) -> tuple[str, ...]:
+        """Ids of the calls whose result is not the last; known once `calls` were observed."""
+        return self._tool_calls.awaited
+
+    @property
+    def is_resumed(self) -> bool:
+        """Whether the run began with calls that it had not requested, or with their results."""
+        if self.root.reading.resumed:
+            return True
+        first = self._level[0] if self._level else None
+        given = since_user(first.reading.input or ()) if first is not None else ()
+        if any(message.calls or message.answers for message in given):
+            return True
+        return self._tool_calls.precede(first.span.start_ns if first is not None else None)
 
     def calls(self, run_id: str) -> Iterator[RunEvent]:
         """Yield the run's model calls, then its tool calls, each in time order."""

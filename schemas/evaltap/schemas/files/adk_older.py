@@ -18,6 +18,16 @@ _TURN_KEYS: Final = frozenset(
     {"expected_tool_use", "reference", "expected_intermediate_agent_responses"}
 )
 _CAPITAL: Final = re.compile("[A-Z]")
+_INTERMEDIATE: Final = (
+    "include_intermediate_responses_in_final",
+    "evaluate_intermediate_nl_responses",
+)
+"""What makes ADK's judges read the messages before the final response, too."""
+_MATCH_TYPES: Final = {
+    **dict.fromkeys(("0", "EXACT"), "trajectory_exact"),
+    **dict.fromkeys(("1", "IN_ORDER"), "trajectory_in_order"),
+    **dict.fromkeys(("2", "ANY_ORDER"), "trajectory_any_order"),
+}
 
 
 def is_older_eval_file(data: object) -> bool:
@@ -147,20 +157,13 @@ def _snake_case(data: JsonObject) -> JsonObject:
 def _trajectory(options: JsonObject) -> JsonObject:
     given = options.get("match_type", 0)
     order = str(given).strip().upper().replace("-", "_").replace(" ", "_")
-    ignored = bool(options.get("ignore_args"))
-    if order in ("1", "IN_ORDER", "2", "ANY_ORDER"):
-        name = "trajectory_in_order" if order in ("1", "IN_ORDER") else "trajectory_any_order"
-        arguments = {"criterion": {"trajectory": {"arguments": {"mode": "ignore"}}}}
-        return {"evaluatorName": name, **(arguments if ignored else {})}
-    if order not in ("0", "EXACT"):
+    if (name := _MATCH_TYPES.get(order)) is None:
         raise FormatError(
             f"found {given!r:.40}; expected EXACT, IN_ORDER or ANY_ORDER", place="match_type"
         )
-    # Name and arguments, in order; ADK does not compare a tool's result.
-    ignore: JsonObject = {"ignore": True}
-    strategy = {"name": {}, "arguments": ignore if ignored else {}, "result": ignore}
-    criterion = {"toolTrajectory": {"orderSensitive": True, "defaultStrategy": strategy}}
-    return {"criterion": criterion}
+    # ADK compares names and arguments, also of calls that failed, but not results.
+    arguments = {"arguments": {"mode": "ignore"}} if options.get("ignore_args") else {}
+    return {"evaluatorName": name, "criterion": {"trajectory": {"attempts": "all", **arguments}}}
 
 
 def _response_match(options: JsonObject) -> JsonObject:
@@ -169,6 +172,10 @@ def _response_match(options: JsonObject) -> JsonObject:
 
 
 def _judge(options: JsonObject) -> JsonObject:
+    for name in _INTERMEDIATE:
+        if options.get(name):
+            detail = "found true, but only the final response is judged here; take it out"
+            raise FormatError(detail, place=name)
     given = _snake_case(options.get("judge_model_options") or {})
     model = {"modelName": given.get("judge_model"), "numSamples": given.get("num_samples")}
     if str(model["modelName"]).startswith("gemini"):

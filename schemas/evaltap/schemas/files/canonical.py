@@ -46,7 +46,9 @@ def loads(data: bytes, *, path: str = "", place: str = "") -> Json:
             raise FormatError(f"is {kind}; expected JSON", path=path, place=place) from None
         where = place or f"line {error.lineno}, column {error.colno}"
         raise FormatError(_explain(data, error), path=path, place=where) from None
-    return _loads_slowly(data, path=path, place=place) if _NEGATIVE_ZERO.search(data) else value
+    if b"-0" in data and _NEGATIVE_ZERO.search(data):
+        return _loads_slowly(data, path=path, place=place)
+    return value
 
 
 def _explain(data: bytes, error: json.JSONDecodeError) -> str:

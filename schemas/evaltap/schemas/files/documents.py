@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, TypeAlias, cast, get_args
 from pydantic_core import PydanticSerializationError
 
 from evaltap.schemas.data import CaseData, Json
-from evaltap.schemas.errors import FormatError
+from evaltap.schemas.errors import FormatError, InputError
 from evaltap.schemas.files import adk, adk_older, canonical
 from evaltap.schemas.files.content import (
     eval_set_name,
@@ -42,6 +42,14 @@ def _read_json(path: Path) -> Any:
     data = canonical.loads(content, path=str(path))
     warn_of_repeated_key(content, str(path))
     return data
+
+
+def read_option(path: Path, option: str) -> Any:
+    """Return the JSON of the file that an option names; raises InputError with the option's name."""
+    try:
+        return canonical.loads(path.read_bytes(), path=str(path))
+    except OSError as error:
+        raise InputError(f"{option} {path}: {error.strerror}") from error
 
 
 def read_eval_set(path: Path) -> EvalSet:

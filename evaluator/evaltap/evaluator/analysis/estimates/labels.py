@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +13,7 @@ import orjson
 from evaltap.evaluator.analysis.estimates.turns import Turns
 from evaltap.evaluator.analysis.stats.estimate import Estimate
 from evaltap.evaluator.analysis.stats.labelled import Judged, Labels, people
-from evaltap.evaluator.store.queries import Scratch, StoreReader
+from evaltap.evaluator.store.queries import Parameters, Scratch, StoreReader
 from evaltap.evaluator.store.remote.client import open_to_read
 from evaltap.schemas.data import Json
 from evaltap.schemas.errors import FormatError, InputError
@@ -20,10 +21,10 @@ from evaltap.schemas.files.content import read_bytes
 
 _PASS: Final = frozenset({"pass", "passed", "true", "yes", "1", "1.0"})
 _FAIL: Final = frozenset({"fail", "failed", "false", "no", "0", "0.0"})
-_FIELDS: Final = ("evalId", "invocationId", "rubricId", "metricName", "evalSetId")
+_FIELDS: Final = ("evalId", "invocationId", "rubricId", "metricName", "evalSetId", "appName")
 _FORM: Final = (
     "expected evalId and label (pass or fail), optionally invocationId, rubricId, metricName,"
-    " evalSetId"
+    " evalSetId, appName, weight"
 )
 
 
@@ -35,6 +36,7 @@ class LabelKey(NamedTuple):
     rubric_id: str = ""
     metric_name: str = ""
     eval_set_id: str = ""
+    app_name: str = ""
 
 
 class Label(NamedTuple):
@@ -43,6 +45,10 @@ class Label(NamedTuple):
     key: LabelKey
     passes: bool
     line: int
+    weight: float | None = 1.0
+    """How many turns with a verdict it was drawn from; None: it was picked, and counts for its turn alone."""
+    stored: bool = False
+    """Whether it is of a turn in the store, so that it may lack a score although its ids are right."""
 
 
 def read_labels(path: Path) -> list[Label]:
@@ -74,32 +80,41 @@ def _reviewed(path: Path) -> list[Label]:
     return labels
 
 
-def reviewed_labels(store: StoreReader) -> list[Label]:
+def reviewed_labels(store: StoreReader, queue: str = "") -> list[Label]:
     """Return the verdicts of reviewers about turns; one that they had to edit fails."""
-    passes = "verdict = 'good' AND after IS NULL"
-    return _labels(store, passes, "v_review_items WHERE verdict IS NOT NULL")
+    return _labels(store, _REVIEWED, {"queue": queue})
 
 
 def feedback_labels(store: StoreReader) -> list[Label]:
     """Return the thumbs of users as verdicts on turns; one that is down outweighs others that are up."""
-    rows = "v_feedback WHERE positive IS NOT NULL AND invocation_id IS NOT NULL"
-    return _labels(store, "positive", rows)
+    return _labels(store, _THUMBS)
 
 
-def _labels(store: StoreReader, passes: str, rows: str) -> list[Label]:
-    """Return the verdicts on turns in rows of a view; a turn passes if all of its rows do."""
-    found = store.rows(
-        f"SELECT eval_id, invocation_id, eval_set_id, bool_and({passes}) FROM {rows}"
-        " GROUP BY ALL ORDER BY ALL"
-    )
+# A turn passes if all of its rows do.
+_REVIEWED: Final = """
+SELECT eval_id, invocation_id, eval_set_id, app_name, bool_and(verdict = 'good' AND after IS NULL),
+       max(inclusion_probability)
+FROM v_review_items WHERE verdict IS NOT NULL AND ($queue::VARCHAR = '' OR queue = $queue)
+GROUP BY ALL ORDER BY ALL
+"""
+_THUMBS: Final = """
+SELECT eval_id, invocation_id, eval_set_id, app_name, bool_and(positive), NULL
+FROM v_feedback WHERE positive IS NOT NULL AND invocation_id IS NOT NULL
+GROUP BY ALL ORDER BY ALL
+"""
+
+
+def _labels(store: StoreReader, query: str, parameters: Parameters = None) -> list[Label]:
     return [
-        Label(LabelKey(eval_id, turn, eval_set_id=name), passed, number)
-        for number, (eval_id, turn, name, passed) in enumerate(found, start=1)
+        Label(LabelKey(eval_id, turn, "", "", *place), passed, number, p and 1 / p, stored=True)
+        for number, (eval_id, turn, *place, passed, p) in enumerate(
+            store.rows(query, parameters), start=1
+        )
     ]
 
 
 def _label(row: Mapping[str, Json], line: int, path: Path) -> Label:
-    unknown = [name for name in row if name not in (*_FIELDS, "label", "note")]
+    unknown = [name for name in row if name not in (*_FIELDS, "label", "weight", "note")]
     if unknown:
         raise _bad(path, line, f"found {', '.join(map(str, unknown))}; {_FORM}, note")
     texts = [row.get(name) for name in _FIELDS]
@@ -111,7 +126,20 @@ def _label(row: Mapping[str, Json], line: int, path: Path) -> Label:
     given = str(row.get("label", "")).strip().lower()
     if given not in _PASS | _FAIL:
         raise _bad(path, line, f"label is {row.get('label')!r}; expected pass or fail")
-    return Label(key, given in _PASS, line)
+    return Label(key, given in _PASS, line, _weight(row.get("weight"), line, path))
+
+
+def _weight(given: Json, line: int, path: Path) -> float:
+    """Return how many turns a label stands for; in CSV it is a text."""
+    if given in (None, ""):
+        return 1.0
+    try:
+        weight = float(str(given))  # no bool and no list
+    except ValueError:
+        weight = math.nan
+    if not 1 <= weight < math.inf:
+        raise _bad(path, line, f"weight is {given!r}; expected a number of turns, at least 1")
+    return weight
 
 
 def _json_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Json]]]:
@@ -187,8 +215,19 @@ def choose_labels(turns: Turns, labels: Sequence[Label]) -> LabelledTurns:
     notes = []
     if len(of_turns) < len(labels):
         notes.append(f"labels of rubrics, not used here: {len(labels) - len(of_turns):,}")
+    if picked := sum(label.weight is None for label in of_turns):
+        notes.append(f"labels that were picked, not drawn, so each counts for one turn: {picked:,}")
     rows = [
-        (label.line, key.eval_set_id, key.eval_id, key.invocation_id, key.metric_name, label.passes)
+        (
+            label.line,
+            key.app_name,
+            key.eval_set_id,
+            key.eval_id,
+            key.invocation_id,
+            key.metric_name,
+            label.passes,
+            label.weight or 1.0,
+        )
         for label in of_turns
         for key in (label.key,)
     ]
@@ -197,13 +236,13 @@ def choose_labels(turns: Turns, labels: Sequence[Label]) -> LabelledTurns:
         matched = turns.rows(_MATCHED, labels=given)
     found: dict[tuple[object, ...], list[tuple[bool, Hashable, float, bool]]] = {}
     seen: dict[tuple[object, ...], int] = {}
-    for *turn, line, verdict, probability, passes in matched:
+    for *turn, line, verdict, probability, passes, weight in matched:
         first = seen.setdefault(tuple(turn), line)
         if first != line:
             raise InputError(f"line {line}: labels the same turn as line {first}; keep one")
         key = tuple(turn[: len(turns.by) + 2])
         session = turn[-2]
-        found.setdefault(key, []).append((verdict, session, 1 / probability, passes))
+        found.setdefault(key, []).append((verdict, session, weight / probability, passes))
     used = len(set(seen.values()))
     if not used:
         raise InputError(
@@ -221,23 +260,26 @@ def _check_named(store: StoreReader, labels: Scratch) -> None:
         if not turns:
             raise InputError(f"{about} never landed here; correct the ids")
         if sets > 1:
-            raise InputError(f"{about} is in {sets} eval sets or applications; name evalSetId")
+            raise InputError(
+                f"{about} is in {sets} eval sets or applications; name evalSetId or appName"
+            )
         raise InputError(f"{about} is a session of {turns} turns; name the turn by invocationId")
 
 
 _NO_LABEL: Final = """
-SELECT 0 AS line, '' AS eval_set_id, '' AS eval_id, '' AS invocation_id, '' AS metric_name, true AS passes
+SELECT 0 AS line, '' AS app_name, '' AS eval_set_id, '' AS eval_id, '' AS invocation_id, '' AS metric_name,
+       true AS passes, 1.0::DOUBLE AS weight
 LIMIT 0
 """
 
 _NAMED: Final = """
-  t.eval_id = l.eval_id AND l.eval_set_id IN ('', t.eval_set_id)
+  t.eval_id = l.eval_id AND l.eval_set_id IN ('', t.eval_set_id) AND l.app_name IN ('', t.{app})
   AND l.invocation_id IN ('', t.invocation_id)"""
 
 _UNCLEAR: Final = f"""
 SELECT line, l.eval_id, l.invocation_id, count(t.eval_id) AS turns,
        count(DISTINCT (t.app_name, t.eval_set_id)) FILTER (t.eval_id IS NOT NULL) AS sets
-FROM {{labels}} l LEFT JOIN latest_turns t ON {_NAMED}
+FROM {{labels}} l LEFT JOIN latest_turns t ON {_NAMED.format(app="app_name")}
 GROUP BY ALL
 HAVING turns <> 1
 ORDER BY line
@@ -245,8 +287,9 @@ LIMIT 1
 """
 
 _MATCHED: Final = f"""
-SELECT {{slices}} t.metric, t.metric_digest, t.session, t.invocation_id, line, has, probability, passes
-FROM {{turns}} t JOIN {{labels}} l ON {_NAMED} AND l.metric_name IN ('', t.metric)
+SELECT {{slices}} t.metric, t.metric_digest, t.session, t.invocation_id, line, has, probability, passes,
+       weight
+FROM {{turns}} t JOIN {{labels}} l ON {_NAMED.format(app="app")} AND l.metric_name IN ('', t.metric)
 WHERE counts
 ORDER BY ALL
 """

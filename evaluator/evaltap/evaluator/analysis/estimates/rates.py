@@ -18,6 +18,7 @@ from evaltap.evaluator.analysis.estimates.scope import (
     check_signal,
 )
 from evaltap.evaluator.analysis.estimates.turns import choose_turns, common_limit
+from evaltap.evaluator.analysis.filters.traffic import told_of_runs
 from evaltap.evaluator.analysis.stats.estimate import Estimate, Profile, estimate
 from evaltap.evaluator.analysis.stats.rate import Rate
 from evaltap.evaluator.store.database import sql
@@ -137,13 +138,10 @@ def estimate_rates(
             rates.append(
                 _rate(slice_, signal, key, context, profiles.get(key, ()), ended, labelled)
             )
-    notes = [*uncovered.notes, *_without_verdict(rates)]
+    notes = [*uncovered.notes, *_left_out(rates)]
     if limit is not None:
         notes.append(f"{signal}: the share of turns with {found.limit} above {limit:,.6g}")
-    if scope.since or scope.until:
-        ((timeless,),) = store.rows("SELECT count(*) FROM latest_turns WHERE started_at IS NULL")
-        if timeless:
-            notes.append(f"turns without a start time, which are in no window: {timeless:,}")
+    notes += _not_chosen(store, scope)
     return Rates(tuple(rates), (*notes, *(labelled.notes if labelled else ())))
 
 
@@ -158,11 +156,29 @@ def _check_metric(store: StoreReader, name: str) -> None:
     check_known(name, known, f"--metric {name}: no turn has a score of it")
 
 
-def _without_verdict(rates: Iterable[SliceRate]) -> Iterator[str]:
-    left_out = {one.metric: one.not_counted for one in rates if one.metric and not one.slice}
-    for metric, share in left_out.items():
-        if share:
-            yield f"{metric}: {share:.1%} of the turns have no verdict and are not in the rate"
+def _not_chosen(store: StoreReader, scope: Scope) -> Iterator[str]:
+    """Yield which landed turns are not in a scope, unless its condition says so."""
+    if scope.traffic and (apart := told_of_runs(store, scope.where)):
+        yield apart
+    if scope.since or scope.until:
+        ((timeless,),) = store.rows("SELECT count(*) FROM latest_turns WHERE started_at IS NULL")
+        if timeless:
+            yield f"turns without a start time, which are in no window: {timeless:,}"
+
+
+def _left_out(rates: Iterable[SliceRate]) -> Iterator[str]:
+    """Yield what the rates of metrics in all do not cover."""
+    newest = {one.metric: one for one in rates if one.metric and not one.slice}
+    for metric, one in newest.items():
+        if one.covered < LEAST_COVERED:
+            yield (
+                f"{metric}: {1 - one.covered:.1%} of the turns had no chance of being recorded and scored"
+                " and are not in the rate"
+            )
+        if one.not_counted:
+            yield (
+                f"{metric}: {one.not_counted:.1%} of the turns have no verdict and are not in the rate"
+            )
 
 
 class _SliceContext(NamedTuple):

@@ -145,6 +145,8 @@ class Scope:
     """Aware; selects turns that started before this time."""
     where: str = ""
     """An SQL condition over a turn's columns (`turns.COLUMNS`)."""
+    traffic: bool = False
+    """Whether to leave out runs on cases where traffic has landed, too (`without_runs`)."""
 
     @property
     def with_files(self) -> bool:

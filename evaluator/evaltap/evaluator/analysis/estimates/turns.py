@@ -19,6 +19,7 @@ from evaltap.evaluator.analysis.estimates.scope import (
     Signal,
     Unit,
 )
+from evaltap.evaluator.analysis.filters.traffic import without_runs
 from evaltap.evaluator.analysis.stats.estimate import Cell, Profile
 from evaltap.evaluator.cases.language import language_of
 from evaltap.evaluator.store.database import sql
@@ -177,6 +178,8 @@ def choose_turns(
         if Join.LANGUAGES in joins:
             languages = stack.enter_context(_languages(store, scope))
         chosen = _chosen(scope, joins, unit, languages)
+        if scope.traffic and (apart := without_runs(store, scope.where)):
+            chosen = f"SELECT * FROM (\n{chosen}\n) WHERE {apart}"
         statement = _statement(chosen, scope, by, signal, unit, cluster)
         named = {key: value for key, value in parameters.items() if f"${key}" in statement}
         try:

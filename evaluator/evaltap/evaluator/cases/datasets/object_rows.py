@@ -61,8 +61,15 @@ def flattened(row: Row, mapped: frozenset[str]) -> Row | None:
 
 
 def _ask(flat: dict[str, Json], column: str, mapped: frozenset[str]) -> bool:
-    """Make the question in an object the column `input`; return whether it, or the user, is clear."""
+    """Make the question in an object the column `input`; return whether it, or the user, is clear.
+
+    In recorded rows, `inputs` may be a text or messages, too.
+    """
     given = flat.get(column)
+    recorded = column == "inputs" not in mapped and any(name in flat for name in RECORDED)
+    if recorded and isinstance(given, str | list):
+        flat["input"] = flat.pop("inputs")
+        return True
     if not isinstance(given, Mapping) or column in mapped:
         return isinstance(given, Mapping)
     texts = {key: "a chat" if is_chat(given[key]) else given[key] for key in given}

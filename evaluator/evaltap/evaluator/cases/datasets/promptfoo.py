@@ -26,32 +26,41 @@ def is_results(data: Mapping[str, Json]) -> bool:
 def promptfoo_result(row: Mapping[str, Json]) -> Mapping[str, Json] | None:
     """Return a result as a flat row; None for other rows.
 
-    What was expected is known if one assertion compares with a text (`equals`); all are kept in the state.
+    What was expected is known of a test that `evaltap set export` wrote, or if one assertion compares with a
+    text (`equals`); all are kept in the state.
+    Results stand in the order in which they were ready, so the pair of prompt and provider is part of the id.
     """
     if not row.keys() >= _RESULT:
         return None
     test, response = _object(row.get("testCase")), _object(row.get("response"))
-    asserted = test.get("assert") or None
-    equal = [
-        one["value"]
-        for one in asserted or ()
-        if isinstance(one, Mapping) and one.get("type") == "equals" and "value" in one
-    ]
+    name, pair = test.get("description") or f"test-{row['testIdx']}", row["promptIdx"]
     output = response.get("output")
+    ours = _object(row["vars"]) if "evaltap" in _object(test.get("metadata")) else {}
     return {
-        "id": test.get("description") or f"test-{row['testIdx']}",
+        "id": f"{name}@{pair + 1}" if pair else name,
         "input": _asked(_object(row["prompt"]).get("raw")),
         "actual_output": output
         if isinstance(output, str) or output is None
         else json_bytes(output).decode(),
-        "expected_output": equal[0] if len(equal) == 1 and isinstance(equal[0], str) else None,
+        "expected_output": ours.get("expected_output") or _equal(test),
+        "expected_tools": ours.get("expected_tools") or None,
         "vars": row["vars"] or None,
         "provider": _object(row["provider"]).get("id"),
         "prompt": row["promptIdx"],
-        "assert": asserted,
+        "assert": test.get("assert") or None,
         "metadata": test.get("metadata") or None,
         TELEMETRY: _telemetry(row, _object(response.get("tokenUsage"))),
     }
+
+
+def _equal(test: Mapping[str, Json]) -> str | None:
+    """Return the text that one assertion compares the answer with."""
+    equal = [
+        one["value"]
+        for one in test.get("assert") or ()
+        if isinstance(one, Mapping) and one.get("type") == "equals" and "value" in one
+    ]
+    return equal[0] if len(equal) == 1 and isinstance(equal[0], str) else None
 
 
 def _asked(raw: Json) -> Json:

@@ -15,10 +15,11 @@ from typing import Any, Final
 
 import orjson
 
+from evaltap.evaluator.cases.datasets.conversations import is_chat
 from evaltap.evaluator.cases.datasets.inspect_logs import is_inspect_log, refuse_binary, samples_of
 from evaltap.evaluator.cases.datasets.promptfoo import is_results
 from evaltap.evaluator.cases.datasets.shapes import is_dialogue, is_trajectory
-from evaltap.schemas.data import Json
+from evaltap.schemas.data import Json, json_bytes
 from evaltap.schemas.errors import ConfigurationError, FormatError, InputError
 from evaltap.schemas.files import canonical
 from evaltap.schemas.files.content import iter_case_lines, read_bytes
@@ -144,8 +145,20 @@ def _wrapped(data: Mapping[str, Json], path: Path) -> Json:
     if data.keys() <= _PYDANTIC_EVALS:
         if left_out := [name for name in ("evaluators", "report_evaluators") if data.get(name)]:
             warn_once(f"{path}: left out {' and '.join(left_out)} of all cases")
-        return data.get("cases")
+        cases = data.get("cases")
+        return [*map(_pydantic_case, cases)] if isinstance(cases, list) else cases
     return data
+
+
+def _pydantic_case(case: Json) -> Json:
+    """Return a case whose expected output, if it is a list or an object, is a JSON text.
+
+    It is one value there, not texts to choose from.
+    """
+    wanted = case.get("expected_output") if isinstance(case, dict) else None
+    if not isinstance(wanted, list | dict | bool) or is_chat(wanted):
+        return case
+    return {**case, "expected_output": json_bytes(wanted).decode()}
 
 
 def _csv(path: Path) -> Iterator[Row]:

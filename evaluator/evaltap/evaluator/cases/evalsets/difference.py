@@ -6,10 +6,9 @@ from typing import Final, NamedTuple
 
 import orjson
 
-from evaltap.evaluator.cases.evalsets.content import content_hash, user_texts
+from evaltap.evaluator.cases.evalsets.content import content_hash, content_of, user_texts
 from evaltap.schemas.data import CaseData, Json
 
-_PROVENANCE: Final = "source"
 _LONGEST: Final = 400
 
 
@@ -66,8 +65,13 @@ class Difference:
         }
 
 
-def difference(before: Sequence[CaseData], after: Sequence[CaseData]) -> Difference:
-    """Return the changes from one set to the other; the order of cases does not matter."""
+def difference(
+    before: Sequence[CaseData], after: Sequence[CaseData], *, only_content: bool = False
+) -> Difference:
+    """Return the changes from one set to the other; the order of cases does not matter.
+
+    `only_content` leaves out recordings and provenance, and names fields as `content_of` does.
+    """
     old = {case["evalId"]: case for case in before}
     new = {case["evalId"]: case for case in after}
     gone = {content_hash(case): name for name, case in old.items() if name not in new}
@@ -83,14 +87,20 @@ def difference(before: Sequence[CaseData], after: Sequence[CaseData]) -> Differe
             renamed.append((same, name))
     left = {name for name, _ in renamed}
     removed = [case for name, case in sorted(old.items()) if name not in new and name not in left]
-    changed = []
-    for name in sorted(old.keys() & new.keys()):
-        fields = tuple(_changes("", old[name], new[name]))
-        if fields:
-            content = content_hash(old[name]) != content_hash(new[name])
-            changed.append(CaseChange(name, fields, content))
+    both = ((name, old[name], new[name]) for name in sorted(old.keys() & new.keys()))
+    changed = [one for case in both if (one := _changed(*case, only_content=only_content))]
     same_count = len(old.keys() & new.keys()) - len(changed)
     return Difference(tuple(added), tuple(removed), tuple(changed), tuple(renamed), same_count)
+
+
+def _changed(
+    name: str, before: CaseData, after: CaseData, *, only_content: bool
+) -> CaseChange | None:
+    content = content_hash(before) != content_hash(after)
+    if only_content:
+        before, after = content_of(before), content_of(after)
+    fields = tuple(_changes("", before, after))
+    return CaseChange(name, fields, content) if fields else None
 
 
 def _changes(place: str, before: Json, after: Json) -> Iterator[FieldChange]:
@@ -133,22 +143,6 @@ def shown(value: Json) -> str:
     text = value if isinstance(value, str) else orjson.dumps(value).decode()
     line = " ".join(text.split())
     return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}… ({len(line):,} characters)"
-
-
-def only_content(found: Difference) -> Difference:
-    """Return a difference without cases that only differ in recording or provenance."""
-    changed = [one for one in found.changed if one.content]
-    return Difference(
-        found.added,
-        found.removed,
-        tuple(CaseChange(one.eval_id, tuple(_of_content(one.fields)), True) for one in changed),
-        found.renamed,
-        found.same + len(found.changed) - len(changed),
-    )
-
-
-def _of_content(fields: Sequence[FieldChange]) -> Iterator[FieldChange]:
-    return (field for field in fields if not field.place.startswith(_PROVENANCE))
 
 
 class Merged(NamedTuple):

@@ -309,7 +309,9 @@ class Calibrated:
     level: Level
     calibration: Calibration
     without_verdict: int
-    """The number of labels without a verdict of the metric: not evaluated, or an error."""
+    """The number of labels without a verdict of the metric: not scored, not evaluated, or an error."""
+    picked: int
+    """The number of labels with a verdict that were picked, not drawn at random."""
     disagreements: tuple[tuple[str, str, str, bool], ...]
     """Eval id, invocation id, rubric id and the judge's verdict, for labels that disagree."""
 
@@ -321,14 +323,21 @@ class _Verdict(NamedTuple):
     probability: float
 
 
+class _Place(NamedTuple):
+    """Where a case is."""
+
+    app_name: str
+    eval_set_id: str
+
+
 @dataclass(slots=True)
 class _Verdicts:
     """The verdicts of one metric, by eval id, invocation id and rubric id, then by app and eval set."""
 
-    by_key: dict[tuple[str, str, str], dict[str, _Verdict]] = field(
+    by_key: dict[tuple[str, str, str], dict[_Place, _Verdict]] = field(
         default_factory=lambda: defaultdict(dict)
     )
-    given: dict[Level, list[tuple[tuple[str, str], _Verdict]]] = field(
+    given: dict[Level, list[tuple[tuple[_Place, str], _Verdict]]] = field(
         default_factory=lambda: defaultdict(list)
     )
     """Those that were given, with their sessions."""
@@ -357,7 +366,7 @@ def calibrate_metric(
     query = sql(__name__, "judged_verdicts")
     for app, eval_set, *key, passes, probability in store.rows(query, {"digest": metric.digest}):
         eval_id, invocation_id, rubric_id = key
-        place, verdict = f"{app}/{eval_set}", _Verdict(passes, probability)
+        place, verdict = _Place(app, eval_set), _Verdict(passes, probability)
         verdicts.by_key[eval_id, invocation_id, rubric_id][place] = verdict
         if passes is not None:
             verdicts.given[_level(invocation_id, rubric_id)].append(((place, eval_id), verdict))
@@ -367,27 +376,30 @@ def calibrate_metric(
     lines: dict[int, int] = {}
     for label in mine:
         _, invocation_id, rubric_id, *_ = label.key
-        level, verdict = _level(invocation_id, rubric_id), _verdict(verdicts, label, name)
+        level = _level(invocation_id, rubric_id)
+        verdict = _verdict_on(label, verdicts, name)
         first = lines.setdefault(id(verdict), label.line)
         if first != label.line:
             raise InputError(f"line {label.line}: labels the same as line {first}; keep one")
         by_level[level].append((label, verdict))
     calibrated = []
     for level, found in by_level.items():
-        judged = [(label, one.passes, 1 / one.probability) for label, one in found]
+        judged = [
+            (label, one.passes, (label.weight or 1.0) / one.probability)
+            for label, one in found
+            if one.passes is not None
+        ]
         pairs = [
             Labelled(passes, label.passes, weight, label.key.eval_id)
             for label, passes, weight in judged
-            if passes is not None
         ]
         differing = tuple(
-            (*label.key[:3], passes)
-            for label, passes, _ in judged
-            if passes is not None and passes != label.passes
+            (*label.key[:3], passes) for label, passes, _ in judged if passes != label.passes
         )
         calibration = calibrate(pairs, verdicts.of(level))
+        picked = sum(label.weight is None for label, *_ in judged)
         without_verdict = len(found) - len(pairs)
-        calibrated.append(Calibrated(name, level, calibration, without_verdict, differing))
+        calibrated.append(Calibrated(name, level, calibration, without_verdict, picked, differing))
     return calibrated
 
 
@@ -409,7 +421,7 @@ def _verdict(verdicts: _Verdicts, label: Label, metric_name: str) -> _Verdict:
     chosen = [
         verdict
         for place, verdict in named.items()
-        if not key.eval_set_id or place.partition("/")[2] == key.eval_set_id
+        if key.eval_set_id in ("", place.eval_set_id) and key.app_name in ("", place.app_name)
     ]
     if not chosen:
         about = " ".join(part for part in key[:3] if part)
@@ -419,9 +431,18 @@ def _verdict(verdicts: _Verdicts, label: Label, metric_name: str) -> _Verdict:
         )
     if len(chosen) > 1:
         raise InputError(
-            f"line {label.line}: case {key.eval_id} is in {len(chosen)} eval sets; name evalSetId"
+            f"line {label.line}: case {key.eval_id} is in {len(chosen)} eval sets or applications; name"
+            " evalSetId or appName"
         )
     return chosen[0]
+
+
+def _verdict_on(label: Label, verdicts: _Verdicts, metric_name: str) -> _Verdict:
+    """Return the verdict; that on a turn of the store may be lacking: sampling left it out, say."""
+    places = verdicts.by_key.get((*label.key[:2], ""), {})
+    if label.stored and (label.key.app_name, label.key.eval_set_id) not in places:
+        return _Verdict(None, 1.0)
+    return _verdict(verdicts, label, metric_name)
 
 
 def _level(invocation_id: str, rubric_id: str) -> Level:
@@ -439,6 +460,7 @@ def calibration_data(one: Calibrated) -> dict[str, object]:
         "level": one.level,
         "labels": table.total,
         "without_verdict": one.without_verdict,
+        "picked": one.picked,
         "table": table._asdict(),
         "agreement": _share(found.agreement),
         "kappa": _share(found.kappa),

@@ -2,15 +2,16 @@
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import orjson
 
+from evaltap.evaluator.analysis.estimates.labels import reviewed_labels
 from evaltap.evaluator.analysis.stats.agreement import Agreement, agreement
 from evaltap.evaluator.cases.evalsets.content import message_text, plain_turn
 from evaltap.evaluator.cases.identity import CaseKey
@@ -41,7 +42,7 @@ class Wanted(NamedTuple):
     needed: int = 1
     inclusion_probability: float | None = None
     alone: bool = False
-    """Whether this very turn was picked: it is queued even if another session contains the same turn."""
+    """Whether this very turn is meant: it is queued even if another session contains the same turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +92,51 @@ class Added(NamedTuple):
 
 
 def add_items(store: StoreWriter, wanted: Sequence[Wanted], queue: str = DEFAULT_QUEUE) -> Added:
-    """Queue turns that have a question or an answer and are not queued yet."""
-    known = set(store.column("SELECT item_id FROM review_items"))
-    keys = {one[:4] for one in wanted}
+    """Queue turns that have a question or an answer and are not queued yet.
+
+    One that is queued and now in a larger draw for labels gets another row, with its probability.
+    """
+    known: _Known = {
+        item_id: ((app, name, eval_id, turn), probability)
+        for item_id, app, name, eval_id, turn, probability in store.rows(_KNOWN)
+    }
+    turns = _as_landed(store, {one[:4] for one in wanted})
+    now = utc_now()
+    rows: list[tuple[object, ...]] = []
+    new = silent = 0
+    for one in wanted:
+        revision, turn = turns[one[:4]]
+        if not any(message_text(turn.get(part)) for part in ("userContent", "finalResponse")):
+            silent += 1
+            continue
+        item_id = _id_of(one, queue, turn, known)
+        drawn = one.inclusion_probability or 0.0
+        if item_id not in known or drawn > known[item_id][1]:
+            new += item_id not in known
+            known[item_id] = one[:4], drawn
+            rows.append((item_id, queue, *one[:4], revision, *one[4:8], now))
+    with store.transaction():
+        store.append("review_items", rows)
+    return Added(new, silent)
+
+
+_Known: TypeAlias = dict[str, tuple[tuple[str, ...], float]]
+"""The turn of each item, and the probability of its largest draw."""
+
+
+def _id_of(one: Wanted, queue: str, turn: CaseData, known: _Known) -> str:
+    shared = _item_id(queue, turn)
+    if not one.alone:
+        return shared
+    own = _item_id(queue, turn, one[:4])
+    is_of_another = shared in known and known[shared][0] != one[:4]
+    return own if own in known or is_of_another else shared
+
+
+def _as_landed(
+    store: StoreReader, keys: Set[tuple[str, str, str, str]]
+) -> dict[tuple[str, ...], tuple[int, CaseData]]:
+    """Return turns as they are now, each with its revision."""
     landed = [
         ((app, name, eval_id, turn), revision, at)
         for app, name, eval_id, turn, revision, at in store.rows(
@@ -102,26 +145,17 @@ def add_items(store: StoreWriter, wanted: Sequence[Wanted], queue: str = DEFAULT
         if (app, name, eval_id, turn) in keys
     ]
     texts = DocumentReader(store).read([LandedTurns(key[:3], [at]) for key, _, at in landed])
-    turns = {
+    return {
         key: (revision, orjson.loads(*found.actual))
         for (key, revision, _), found in zip(landed, texts, strict=True)
     }
-    now = utc_now()
-    rows: list[tuple[object, ...]] = []
-    silent = 0
-    for one in wanted:
-        revision, turn = turns[one[:4]]
-        if not any(message_text(turn.get(part)) for part in ("userContent", "finalResponse")):
-            silent += 1
-            continue
-        item_id = _item_id(queue, turn, one[:4] if one.alone else ())
-        if item_id not in known:
-            known.add(item_id)
-            rows.append((item_id, queue, *one[:4], revision, *one[4:8], now))
-    with store.transaction():
-        store.append("review_items", rows)
-    return Added(len(rows), silent)
 
+
+_KNOWN: Final = """
+SELECT item_id, app_name, eval_set_id, eval_id, invocation_id,
+       max(coalesce(inclusion_probability, 0)) OVER (PARTITION BY item_id)
+FROM review_items QUALIFY row_number() OVER (PARTITION BY item_id ORDER BY added_at) = 1
+"""
 
 _LATEST: Final = """
 SELECT app_name, eval_set_id, eval_id, invocation_id, turn_revision, landed_seq
@@ -129,7 +163,7 @@ FROM latest_turns WHERE eval_id IN $ids ORDER BY landed_seq
 """
 
 
-def _item_id(queue: str, turn: CaseData, key: Sequence[str]) -> str:
+def _item_id(queue: str, turn: CaseData, key: Sequence[str] = ()) -> str:
     content = orjson.dumps(plain_turn(turn, "1"), option=orjson.OPT_SORT_KEYS)
     named = "\0".join((queue, *key)).encode("utf-8", "surrogatepass")
     return hashlib.sha256(named + b"\0" + content).hexdigest()[:16]
@@ -347,7 +381,8 @@ def draw_for_labels(store: StoreReader, metric: str, count: int) -> list[Wanted]
         for place, turn in enumerate(keys[:taken]):
             needed = 2 if place % TWICE == 0 else 1
             # Reviewers must not see the verdict, so it is not the reason.
-            wanted.append(Wanted(*turn, f"label:{metric}", 0.0, needed, taken / len(keys)))
+            share = taken / len(keys)
+            wanted.append(Wanted(*turn, f"label:{metric}", 0.0, needed, share, alone=True))
     return wanted
 
 
@@ -387,14 +422,27 @@ def decisions(store: StoreReader) -> Decisions:
     return Decisions(approved, rejected, corrected, by)
 
 
-def agreement_of(store: StoreReader) -> tuple[Agreement, dict[str, Any]]:
-    """Return the agreement of all reviewers, and by name that of the two with the most common items."""
+_INDEPENDENT: Final = """
+SELECT item_id, d.reviewer, d.action
+FROM v_review_decisions d
+JOIN (FROM v_review_items WHERE $queue::VARCHAR = '' OR queue = $queue) i USING (item_id)
+JOIN (
+  SELECT item_id, reviewer, min(reviewed_at) AS first_at FROM reviews
+  WHERE action IN ('approve', 'edit', 'reject') GROUP BY ALL
+) USING (item_id, reviewer)
+WHERE d.action <> 'skip'
+QUALIFY row_number() OVER (PARTITION BY item_id ORDER BY first_at) <= greatest(i.needed, 2)
+ORDER BY item_id, d.reviewer
+"""
+
+
+def agreement_of(store: StoreReader, queue: str = "") -> tuple[Agreement, dict[str, Any]]:
+    """Return the agreement of reviewers, and by name that of the two with the most common items.
+
+    Who settled a disagreement does not count: only what others disagreed on was shown to them.
+    """
     by_item: dict[str, dict[str, str]] = defaultdict(dict)
-    rows = store.rows(
-        "SELECT item_id, reviewer, action FROM v_review_decisions"
-        " WHERE action <> 'skip' ORDER BY item_id, reviewer"
-    )
-    for item_id, reviewer, verdict in rows:
+    for item_id, reviewer, verdict in store.rows(_INDEPENDENT, {"queue": queue}):
         by_item[item_id][reviewer] = verdict
     shared: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
     for verdicts in by_item.values():
@@ -424,13 +472,14 @@ def exported_labels(store: StoreReader, queue: str) -> list[dict[str, object]]:
     """Return the verdicts of a queue as `evaltap calibrate` reads them."""
     return [
         {
-            "evalId": one.eval_id,
-            "invocationId": one.invocation_id,
-            "evalSetId": one.eval_set_id,
-            "label": "pass" if one.verdict == "good" and one.after is None else "fail",
+            "evalId": key.eval_id,
+            "invocationId": key.invocation_id,
+            "evalSetId": key.eval_set_id,
+            "appName": key.app_name,
+            "label": "pass" if passes else "fail",
+            **({"weight": weight} if weight else {}),
         }
-        for one in items(store, queue)
-        if one.verdict
+        for key, passes, _, weight, _ in reviewed_labels(store, queue)
     ]
 
 

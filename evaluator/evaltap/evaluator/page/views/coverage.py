@@ -1,7 +1,7 @@
 """Values that occur in production but not in the eval sets, most frequent first."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -9,7 +9,7 @@ from evaltap.evaluator.cases.evalsets.files import read_set
 from evaltap.evaluator.curation.coverage import Coverage, CoveredValue, coverage
 from evaltap.evaluator.curation.drift import Drift, Shift, drift
 from evaltap.evaluator.curation.picks import TurnKey
-from evaltap.evaluator.curation.values import DIMENSIONS, Period, Seen, seen_in, seen_of_set
+from evaltap.evaluator.curation.values import DIMENSIONS, Period, seen_in, seen_of_set
 from evaltap.evaluator.page.request import PageRequest, key_text, link, list_of
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.evaluator.store.times import shifted
@@ -60,7 +60,12 @@ class CoveragePage:
     drift: Drift | None
     """The change of the mix since the previous period; None if that has no turns."""
     shifts: tuple[Shift, ...]
-    """The changes beyond chance, with texts for intents."""
+    """The changes beyond chance."""
+
+
+def _readable(dimensions: Sequence[str], request: PageRequest) -> Sequence[str]:
+    """Return the dimensions that a reader may see; the value of an intent is what a user said."""
+    return [name for name in dimensions if name != "intent" or not request.masked]
 
 
 def _end(reader: StoreReader, request: PageRequest) -> datetime:
@@ -71,7 +76,8 @@ def _end(reader: StoreReader, request: PageRequest) -> datetime:
 
 def read(reader: StoreReader, request: PageRequest) -> CoveragePage:
     """Return the coverage of the turns of `period` by the eval sets, compared by `by`."""
-    by = request["by"] if request["by"] in DIMENSIONS else "tools"
+    known = _readable(DIMENSIONS, request)
+    by = request["by"] if request["by"] in known else "tools"
     period = request["period"] if request["period"] in PERIODS else "7d"
     since = shifted(_end(reader, request), -PERIODS[period])
     before = shifted(since, -PERIODS[period])
@@ -80,21 +86,19 @@ def read(reader: StoreReader, request: PageRequest) -> CoveragePage:
         " FROM latest_turns WHERE started_at >= $before",
         {"since": since.replace(tzinfo=None), "before": before.replace(tzinfo=None)},
     )
-    found, changed, seen = None, None, list[Seen]()
+    found, changed = None, None
     if 0 < turns <= MOST_TURNS:
         cases = [
             turn for path in request.sets for turn in seen_of_set(read_set(path).cases, reader)
         ]
         seen = seen_in(reader, Period(since))
         found = coverage(by, seen, cases)
-    if found and 0 < earlier <= MOST_TURNS:
-        previous = seen_in(reader, Period(before, since))
-        (changed,) = drift([by], previous, seen)
-        seen += previous
+        if 0 < earlier <= MOST_TURNS:
+            changed = next(iter(drift([by], seen_in(reader, Period(before, since)), seen)), None)
     return CoveragePage(
         sets=tuple(path.name for path in request.sets),
         by=by,
-        dimensions=tuple((name, link("/coverage", by=name, period=period)) for name in DIMENSIONS),
+        dimensions=tuple((name, link("/coverage", by=name, period=period)) for name in known),
         period=period,
         periods=tuple((name, link("/coverage", by=by, period=name)) for name in PERIODS),
         turns=turns,
@@ -107,26 +111,21 @@ def read(reader: StoreReader, request: PageRequest) -> CoveragePage:
         if found
         else (),
         drift=changed,
-        shifts=_shifts(changed, seen) if changed else (),
+        shifts=_shifts(changed) if changed else (),
     )
 
 
-def _shifts(changed: Drift, seen: Sequence[Seen]) -> tuple[Shift, ...]:
+def _shifts(changed: Drift) -> tuple[Shift, ...]:
     """Return the values whose shares changed beyond chance; empty if the mix as a whole did not."""
     if changed.p_value > SURE:
         return ()
-    texts = {turn.key.name: turn.text for turn in seen} if changed.by == "intent" else {}
-    return tuple(
-        replace(one, value=texts.get(one.value, one.value))
-        for one in changed.shifts
-        if one.low > 0 or one.high < 0
-    )
+    return tuple(one for one in changed.shifts if one.low > 0 or one.high < 0)
 
 
 def _gaps(found: Coverage) -> tuple[GapLine, ...]:
     return tuple(
         GapLine(
-            gap.text or gap.value,
+            gap.value,
             gap.share.value,
             (gap.share.interval.low, gap.share.interval.high),
             gap.turns,

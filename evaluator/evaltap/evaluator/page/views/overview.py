@@ -297,7 +297,7 @@ def _tiles(
         tiles.append(Tile("cost", money(cost), known, _cases(request, "cost:>0", span)))
     tiles += _tool_errors(request, span, tools, recorded="" if others is None else " recorded")
     href = _cases(request, "status:unscored", span) if delivery.unscored else ""
-    tiles.append(Tile("not scored", f"{delivery.unscored:,}", "cases, all time", href))
+    tiles.append(Tile("unscored", f"{delivery.unscored:,}", "cases, all time", href))
     return tuple(tiles)
 
 

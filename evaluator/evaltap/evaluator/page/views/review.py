@@ -95,7 +95,7 @@ def read(reader: StoreReader, request: PageRequest) -> ReviewPage:
         queues=tuple(reader.records(_QUEUES, {"who": request.person.name})),
         queue=request["queue"],
         mine=mine,
-        agreement=agreement_of(reader)[0],
+        agreement=agreement_of(reader, request["queue"])[0],
         item=found,
         before=_before(found),
         evidence=evidence,

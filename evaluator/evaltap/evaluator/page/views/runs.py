@@ -73,6 +73,7 @@ class RunPage:
     summary: Summary
     worst: tuple[WorstCase, ...]
     cases_href: str
+    """The list of its cases; empty if none of them has landed."""
     others: tuple[RunLine, ...]
     """Runs to compare with, newest first."""
 
@@ -136,9 +137,14 @@ def read_one(reader: StoreReader, run_id: str, *, landing: bool = False) -> RunP
         this.run,
         summary,
         tuple(WorstCase(one, case_href(one, run_id)) for one in summary.worst),
-        link("/cases", q=f'run:"{run_id}"'),
+        link("/cases", q=f'run:"{run_id}"') if reader.rows(_LANDED, {"run": run_id}) else "",
         tuple(line for line in lines if line is not this and line.run.cases)[:PER_PAGE],
     )
+
+
+_LANDED: Final = """
+SELECT 1 FROM scores SEMI JOIN cases USING (app_name, eval_set_id, eval_id) WHERE run_id = $run LIMIT 1
+"""
 
 
 def case_href(case: CaseRow, run_id: str) -> str:

@@ -62,7 +62,8 @@ class Budgets:
         """Read what was spent; called before decisions on turns, when the earlier ones are scored."""
         today = datetime.combine(utc_now().date(), time())
         for rule in self._rules:
-            self._today[rule.name] = self._spent(rule, today, today + timedelta(days=1))
+            given = {"metrics": rule.metrics, "rule": rule.name, "today": today}
+            self._today[rule.name] = _Spent(*self._store.rows(_SPENT_TODAY, given)[0])
             self._taken[rule.name] = set()
 
     @property
@@ -111,9 +112,10 @@ class Budgets:
         assert rule.budget is not None  # checked by the caller
         today = datetime.combine(hour.date(), time())
         since = today - timedelta(days=DAYS)
-        self._past[rule.name] = self._spent(rule, since, today)
-        spent, each = self._today[rule.name], self._past[rule.name]
-        given = {"since": since, "today": today, "hour": hour.hour}
+        given: dict[str, object] = {"since": since, "today": today}
+        past = self._store.rows(_SPENT_BEFORE, given | {"metrics": rule.metrics})
+        self._past[rule.name] = each = _Spent(*past[0])
+        spent, given = self._today[rule.name], given | {"hour": hour.hour}
         ((expected, days),) = self._store.rows(_DECIDED, {**given, "rule": rule.name})
         if not days:  # a new rule
             ((expected, days),) = self._store.rows(_EXPECTED, given)
@@ -128,10 +130,6 @@ class Budgets:
                 rate = min(rate, max(0.0, left / (coming * cost) - always))
         return rate
 
-    def _spent(self, rule: ScoreRule, since: datetime, until: datetime) -> _Spent:
-        given = {"metrics": rule.metrics, "since": since, "until": until}
-        return _Spent(*self._store.rows(_SPENT, given)[0])
-
 
 def _left(limit: float | None, spent: float) -> float | None:
     return None if limit is None else max(0.0, limit - spent)
@@ -140,8 +138,15 @@ def _left(limit: float | None, spent: float) -> float | None:
 _SPENT: Final = """
 SELECT coalesce(sum(cost_usd), 0), count(*) FILTER (NOT cached),
        count(DISTINCT (app_name, eval_set_id, eval_id, invocation_id, turn_revision))
-FROM judge_calls
-WHERE metric_name IN $metrics::VARCHAR[] AND scored_at >= $since AND scored_at < $until
+FROM judge_calls c
+WHERE metric_name IN $metrics::VARCHAR[]
+"""
+_SPENT_BEFORE: Final = f"{_SPENT} AND scored_at >= $since AND scored_at < $today"
+"""By whatever rule, as it tells what a turn costs."""
+_SPENT_TODAY: Final = f"""{_SPENT} AND scored_at >= $today AND EXISTS (
+  FROM sampling_decisions d WHERE d.rule = $rule AND d.decision = 'score' AND d.metric_name = c.metric_name
+    AND (d.app_name, d.eval_set_id, d.eval_id, d.invocation_id, d.turn_revision)
+      = (c.app_name, c.eval_set_id, c.eval_id, c.invocation_id, c.turn_revision))
 """
 
 _EXPECTED: Final = """

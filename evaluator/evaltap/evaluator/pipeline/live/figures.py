@@ -251,14 +251,12 @@ def _rates(store: StoreReader, now: datetime) -> list[Family]:
         ),
     }
     for window, length in WINDOWS.items():
-        for rate in estimate_rates(store, Scope(since=now - length), by=["app"], now=now).rates:
+        scope = Scope(since=now - length, traffic=True)
+        for rate in estimate_rates(store, scope, by=["app"], now=now).rates:
             data = rate.data()
             for name, family in found.items():
                 family.add((rate.slice["app"], rate.metric, window), data[name])
-        judged = estimate_rates(
-            store, Scope(since=now - length), signal="judge_disagreement", now=now
-        )
-        for rate in judged.rates:
+        for rate in estimate_rates(store, scope, signal="judge_disagreement", now=now).rates:
             disagreement.add((rate.metric, window), rate.rate.value if rate.rate else None)
     return [*found.values(), disagreement]
 

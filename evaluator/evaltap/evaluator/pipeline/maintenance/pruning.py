@@ -15,7 +15,7 @@ from evaltap.evaluator.analysis.summaries.summaries import Summaries
 from evaltap.evaluator.pipeline.maintenance.archiving import ArchiveCheck
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.queries import Scratch
-from evaltap.evaluator.store.rewriting import DUE_KEY, rewrite_file
+from evaltap.evaluator.store.rewriting import DUE_KEY, PRUNED_KEY, rewrite_file
 from evaltap.evaluator.store.times import stored_time
 
 
@@ -66,7 +66,9 @@ def prune(
                 if summarised and rows:
                     summaries.rewrite()
                 if rows:
-                    store.append("meta", [(DUE_KEY, "1")])
+                    # What was dropped before says nothing about the traffic that remains.
+                    pruned = (PRUNED_KEY, moment.isoformat(" "))
+                    store.append("meta", [(DUE_KEY, "1"), pruned])
         is_due = bool(store.rows("SELECT 1 FROM meta WHERE key = $key LIMIT 1", {"key": DUE_KEY}))
     if is_due and not dry_run:
         rewrite_file(path)

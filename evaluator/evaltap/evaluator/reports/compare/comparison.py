@@ -11,7 +11,9 @@ from evaltap.evaluator.cases.turn import Turn
 from evaltap.evaluator.reports.case_files import words_of
 from evaltap.evaluator.reports.compare.metrics import (
     MISSING,
+    lost_metric,
     metric_changes,
+    rates_of_head,
     stratified,
     usage_changes,
     verdict_of,
@@ -30,6 +32,7 @@ from evaltap.evaluator.reports.compare.pairing import (
     PairedCases,
     PairedMetric,
     alike,
+    metric_names,
     names_of,
     only_one_side,
     pair_cases,
@@ -63,7 +66,8 @@ def compare(base: Side, head: Side, rules: Rules | None = None) -> Comparison:
     changes = metric_changes(pairs, {key: names[key] for key in cases.both}, rules)
     metrics = tuple(sorted(changes, key=certainty))
     usage = usage_changes(base.recordings, head.recordings, cases.both, level=rules.alpha)
-    verdict, reasons = verdict_of(metrics, usage, rules, [] if rules.subset else _lost(cases))
+    lost = [] if rules.subset else [*_lost(cases), *_lost_metrics(base, head, rules)]
+    verdict, reasons = verdict_of(metrics, usage, rules, lost, rates_of_head(pairs))
     added, removed, changed = (
         tuple(names[key] for key in keys) for keys in (cases.added, cases.removed, cases.changed)
     )
@@ -94,6 +98,19 @@ def _lost(cases: PairedCases) -> list[str]:
     return [f"{lost:,} of {counted(total, 'case')} of base are not in head (--subset allows that)"]
 
 
+def _lost_metrics(base: Side, head: Side, rules: Rules) -> Iterator[str]:
+    """Yield which metrics gave verdicts in base and are not in head, if all metrics decide."""
+    has = metric_names(head)
+    judged = {
+        name
+        for (name, _), one in base.metrics.items()
+        if not one.graded and any(counts.trials for counts in one.cases.values())
+    }
+    for name in sorted(judged.difference(has)):
+        if not rules.fail_on_metrics:
+            yield lost_metric(name)
+
+
 def _of_versions(pair: PairedMetric, base: Side, head: Side) -> Iterator[str]:
     ones, others = pair.base.digest, pair.head.digest
     if ones != others and ones and others:
@@ -122,7 +139,7 @@ def _notes(
     metrics: Sequence[MetricChange],
     rules: Rules,
 ) -> Iterator[str]:
-    yield from only_one_side(base, head)
+    yield from only_one_side(base.name, metric_names(base), head.name, metric_names(head))
     for metric in metrics:
         value = metric.adjusted_p
         if value is not None and value <= rules.alpha and metric.drop <= rules.margin:

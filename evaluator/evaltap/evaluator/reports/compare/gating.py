@@ -91,7 +91,7 @@ def gate_sides(gate: Gate, base: Side, head: Side) -> tuple[Side, Side]:
     if rows:
         base = replace(base, metrics=metrics_of(rows))
     known = {name for name, _ in base.metrics}
-    wanted = known & dimensions or known
+    wanted = known & dimensions or known & {name for name, _ in head.metrics} or known
     return _only(base, wanted), _only(head, wanted)
 
 

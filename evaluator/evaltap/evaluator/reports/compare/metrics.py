@@ -41,6 +41,7 @@ from evaltap.evaluator.reports.compare.model import (
 from evaltap.evaluator.reports.compare.pairing import Members, PairedMetric, with_holm
 from evaltap.evaluator.reports.compare.sides import Counts, Recording
 from evaltap.evaluator.reports.compare.wording import p_value, points
+from evaltap.schemas.text import counted
 
 _LEAST_CASES: Final = 8
 """With one trial per case, a comparison of scores needs at least this many cases."""
@@ -393,23 +394,45 @@ def _mean_log(values: Iterable[float | None]) -> float | None:
     return round(fmean(known), 6) if known else None  # a baseline keeps ten digits of its value
 
 
+def rates_of_head(pairs: Sequence[PairedMetric]) -> dict[str, Rate]:
+    """Return the pass rates of all cases of head, also of those that base does not have."""
+    found = {}
+    for pair in pairs:
+        asked = (one for one in pair.head.cases.values() if one.passes or not one.not_asked)
+        trials = [one.verdicts for one in asked if one.trials]
+        if trials and not pair.graded:
+            found[pair.name] = mean_rate(trials)
+    return found
+
+
+def lost_metric(name: str) -> str:
+    """Return why a metric that only base has leaves a comparison inconclusive."""
+    return f"{name}: has verdicts in base and none in head (--subset allows that)"
+
+
 def verdict_of(
     metrics: Sequence[MetricChange],
     usage: Sequence[UsageChange],
     rules: Rules,
     lost: Sequence[str] = (),
+    of_head: Mapping[str, Rate] | None = None,
 ) -> tuple[Verdict, list[str]]:
     """Return the verdict and its reasons: a regression overrides inconclusive, which overrides passing.
 
-    `lost` is why cases that were not compared leave it inconclusive.
+    `lost` is why what was not compared leaves it inconclusive; `of_head` are the pass rates of all of head,
+    where these are not those of what was compared.
     """
     deciding = [metric for metric in metrics if metric.decides]
     if worse := [*_worse(deciding, usage, rules)]:
         return "regression", worse
-    below = [reason for metric in deciding for reason in _minimum(metric, rules, below=True)]
+    below, unclear = _minimum(deciding, rules, of_head or {})
     if below:
         return "below_minimum", below
-    undecided = [*lost, *(one for metric in deciding for one in _undecided(metric, rules))]
+    undecided = [
+        *lost,
+        *(one for metric in deciding for one in _undecided(metric, rules)),
+        *unclear,
+    ]
     if undecided:
         return "inconclusive", undecided
     better = [
@@ -434,16 +457,27 @@ def _worse(
             yield f"{use.name}: {ratio.value:.2f} times base ({ratio.interval:.2f}), at most {limit:g}"
 
 
-def _minimum(metric: MetricChange, rules: Rules, *, below: bool) -> Iterator[str]:
-    wanted, rate = rules.min_pass_rate, metric.head.rate
-    if wanted is None or metric.graded or rate is None:
-        return
-    low, high = rate.interval
-    found = f"{metric.metric}: {rate.value:.1%} pass (95 %: {rate.interval:.1%})"
-    if below and high < wanted:
-        yield f"{found}, below the required {wanted:.1%}"
-    elif not below and low < wanted <= high:
-        yield f"{found}; more trials are needed to tell whether the rate reaches {wanted:.1%}"
+def _minimum(
+    metrics: Sequence[MetricChange], rules: Rules, of_head: Mapping[str, Rate]
+) -> tuple[list[str], list[str]]:
+    """Return which metrics are below the required pass rate, and which may be."""
+    below: list[str] = []
+    unclear: list[str] = []
+    wanted = rules.min_pass_rate
+    for metric in metrics:
+        rate = of_head.get(metric.metric, metric.head.rate)
+        if wanted is None or metric.graded or rate is None:
+            continue
+        low, high = rate.interval
+        share = f"{rate.value:.1%} of head's {counted(rate.n, rate.unit[:-1])} pass"
+        found = f"{metric.metric}: {share} (95 %: {rate.interval:.1%})"
+        if high < wanted:
+            below.append(f"{found}, below the required {wanted:.1%}")
+        elif low < wanted:
+            unclear.append(
+                f"{found}; more trials are needed to tell whether the rate reaches {wanted:.1%}"
+            )
+    return below, unclear
 
 
 def _undecided(metric: MetricChange, rules: Rules) -> Iterator[str]:
@@ -453,4 +487,3 @@ def _undecided(metric: MetricChange, rules: Rules) -> Iterator[str]:
             f"{metric.metric}: the drop may be as large as {points(metric.interval.high)}; the limit is"
             f" {points(rules.max_drop)}"
         )
-    yield from _minimum(metric, rules, below=False)

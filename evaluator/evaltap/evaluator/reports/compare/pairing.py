@@ -116,7 +116,7 @@ def pair_metrics(base: Side, head: Side, rules: Rules) -> list[PairedMetric]:
 
     A file without versions (a result file) matches any version with the same thresholds.
     """
-    names = names_in_both(base.name, _names(base), head.name, _names(head), rules)
+    names = names_in_both(base.name, metric_names(base), head.name, metric_names(head), rules)
     return [_pair(name, base, head, across=rules.across_metrics) for name in names]
 
 
@@ -135,12 +135,12 @@ def names_in_both(
     return names
 
 
-def only_one_side(base: Side, head: Side) -> list[str]:
+def only_one_side(base: str, ones: Iterable[str], head: str, others: Iterable[str]) -> list[str]:
     """Return notes on metrics that only one side has."""
-    ones, others = set(_names(base)), set(_names(head))
+    before, now = set(ones), set(others)
     return [
-        f"only in {side.name}, not compared: {', '.join(sorted(left))}"
-        for side, left in ((base, ones - others), (head, others - ones))
+        f"only in {side}, not compared: {', '.join(sorted(left))}"
+        for side, left in ((base, before - now), (head, now - before))
         if left
     ]
 
@@ -160,12 +160,12 @@ def names_of(keys: Iterable[CaseKey]) -> Mapping[CaseKey, str]:
 def _pair(name: str, base: Side, head: Side, *, across: bool) -> PairedMetric:
     ones, others = _versions(name, base), _versions(name, head)
     same = [digest for digest in others if digest in ones]
-    if same:
-        return PairedMetric(name, ones[same[-1]], others[same[-1]])
-    pair = PairedMetric(name, list(ones.values())[-1], list(others.values())[-1])
-    unknown = not pair.base.digest or not pair.head.digest
-    thresholds = pair.base.thresholds == pair.head.thresholds
-    if across or (unknown and (thresholds or not pair.base.thresholds or not pair.head.thresholds)):
+    before, now = (one[same[-1]] if same else list(one.values())[-1] for one in (ones, others))
+    pair = PairedMetric(name, before, now)
+    # The version of a gate's dimension does not include its threshold.
+    unknown = bool(same) or not before.digest or not now.digest
+    hold_alike = before.thresholds == now.thresholds or not before.thresholds or not now.thresholds
+    if across or (unknown and hold_alike):
         return pair
     differ = (
         f"thresholds {_list(pair.base.thresholds)} and {_list(pair.head.thresholds)}"
@@ -178,7 +178,8 @@ def _pair(name: str, base: Side, head: Side, *, across: bool) -> PairedMetric:
     )
 
 
-def _names(side: Side) -> list[str]:
+def metric_names(side: Side) -> list[str]:
+    """Return the metrics of a side in their order."""
     return list(dict.fromkeys(name for name, _ in side.metrics))
 
 

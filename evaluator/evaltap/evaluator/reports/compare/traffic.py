@@ -4,8 +4,9 @@ Rates are estimates of all traffic from the recorded part, and their intervals a
 sampling (`estimates`).  A difference between two periods does not show why they differ.
 """
 
+import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
@@ -15,17 +16,20 @@ from typing import Final
 from evaltap.evaluator.analysis.estimates.rates import SliceRate, estimate_rates
 from evaltap.evaluator.analysis.estimates.scope import SESSION, SLICES, Scope, condition
 from evaltap.evaluator.analysis.stats.difference import detectable_difference, difference
-from evaltap.evaluator.reports.compare.metrics import verdict_of, with_adjusted_p
+from evaltap.evaluator.analysis.stats.rate import Interval
+from evaltap.evaluator.reports.compare.metrics import lost_metric, verdict_of, with_adjusted_p
 from evaltap.evaluator.reports.compare.model import Comparison, MetricChange, Rules, Stratum, Totals
 from evaltap.evaluator.reports.compare.pairing import (
     MOST_VALUES,
     check_by,
     names_in_both,
+    only_one_side,
     with_holm,
 )
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.evaluator.store.remote.client import open_to_read
 from evaltap.schemas.errors import InputError
+from evaltap.schemas.text import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +78,14 @@ def selection_of(text: str) -> Selection | None:
     if since and until and since >= until:
         raise InputError(f"{text}: the period ends before it begins; expected SINCE/UNTIL")
     where = " AND ".join(condition(name, value, where=text) for name, value in values)
-    scope = Scope(since=since, until=until, where=where)
+    chosen = any(name in _OF_RUNS for name, _ in values)
+    scope = Scope(since=since, until=until, where=where, traffic=not chosen)
     alone = len(values) == 1 and values[0][0] == "version" and since is until is None
     return Selection(text, path, scope, version=values[0][1] if alone else "")
+
+
+_OF_RUNS: Final = ("version", "run", "environment")
+"""Slices by which runs on cases are compared; others are of the traffic beside them."""
 
 
 def _moment(text: str, given: str) -> datetime | None:
@@ -107,12 +116,28 @@ def compare_traffic(base: Selection, head: Selection, rules: Rules) -> Compariso
     """
     ones, notes = _rates(base)
     others, more = _rates(head)
+    for name in {*ones} & {*others}:
+        if not any(one.rate for one in (*ones[name].values(), *others[name].values())):
+            del ones[name], others[name]  # it applies to neither
     names = names_in_both(base.name, ones, head.name, others, rules)
     changes = [_change(name, ones[name], others[name], rules) for name in names]
     metrics = with_adjusted_p(changes)
-    verdict, reasons = verdict_of(metrics, (), rules)
+    judged = [
+        name
+        for name, versions in ones.items()
+        if name not in others
+        and any(one.rate for one in versions.values())
+        and not rules.fail_on_metrics
+    ]
+    lost = [] if rules.subset else [*map(lost_metric, judged)]
+    verdict, reasons = verdict_of(metrics, (), rules, lost)
     strata = _strata(base, head, names, rules)
     notes += [*more, *_flags(base.name, ones), *_flags(head.name, others)]
+    notes += only_one_side(base.name, ones, head.name, others)
+    for name in names:
+        used, used_too = _same_version(name, ones[name], others[name], rules)
+        notes += [*_other_versions(base.name, ones[name], used)]
+        notes += [*_other_versions(head.name, others[name], used_too)]
     return Comparison(
         verdict,
         tuple(reasons),
@@ -157,41 +182,76 @@ def _by_slice(side: Selection, by: str) -> Mapping[str, Mapping[str, Mapping[str
     return {value: found[value] for value, _ in turns.most_common(MOST_VALUES)}
 
 
-def _rates(side: Selection) -> tuple[Mapping[str, Mapping[str, SliceRate]], list[str]]:
-    """Return the rates of a slice by metric and digest, with the newest version last."""
+def _rates(side: Selection) -> tuple[dict[str, dict[str, SliceRate]], list[str]]:
+    """Return the rates of a slice by metric and digest, with the newest version last.
+
+    Those of which no turn has a verdict are included: a judge that was away is no metric that does not apply.
+    """
     with side.opened() as store:
         # The cases that both sides repeat are no difference between them.
         found = estimate_rates(store, side.scope, cluster=SESSION)
     rates: dict[str, dict[str, SliceRate]] = {}
     for rate in found.rates:
-        if rate.rate is not None:
-            rates.setdefault(rate.metric or "", {})[rate.metric_digest or ""] = rate
-    if not rates:
+        rates.setdefault(rate.metric or "", {})[rate.metric_digest or ""] = rate
+    if all(rate.rate is None for rate in found.rates):
         raise InputError(
             f"{side.name}: contains no scored turns; count its turns with `evaltap estimate {side.path}"
             f" --by {'version' if side.version else 'day'}`"
         )
-    return rates, list(found.notes)
+    return rates, [f"{side.name}: {note}" for note in found.notes]
 
 
-def _change(
+def _same_version(
     name: str, ones: Mapping[str, SliceRate], others: Mapping[str, SliceRate], rules: Rules
-) -> MetricChange:
+) -> tuple[SliceRate, SliceRate]:
+    """Return the rates of the newest version of a metric that both sides have."""
     same = [digest for digest in others if digest in ones]
+    same = [one for one in same if ones[one].rate and others[one].rate] or same
     if not (same or rules.across_metrics):
         raise InputError(
             f"metric '{name}' differs between the sides; score both with the same metrics file and"
             " references, or compare them anyway with --across-metrics"
         )
     base, head = (one[same[-1]] if same else list(one.values())[-1] for one in (ones, others))
+    return base, head
+
+
+def _other_versions(side: str, rates: Mapping[str, SliceRate], used: SliceRate) -> Iterator[str]:
+    turns = sum(one.rate.n for one in rates.values() if one.rate and one is not used)
+    if turns and used.rate:
+        yield (
+            f"{side}: {counted(turns, 'verdict')} under other versions of {used.metric} are not"
+            f" compared, {used.rate.n:,} are"
+        )
+
+
+def _change(
+    name: str, ones: Mapping[str, SliceRate], others: Mapping[str, SliceRate], rules: Rules
+) -> MetricChange:
+    base, head = _same_version(name, ones, others, rules)
     before, now = _totals(base), _totals(head)
-    assert base.rate is not None
-    assert head.rate is not None  # sides without a rate are left out
+    decides = name in rules.fail_on_metrics if rules.fail_on_metrics else True
+    if base.rate is None or head.rate is None:
+        lacking = "head" if base.rate else "base"
+        return MetricChange(
+            metric=name,
+            graded=False,
+            decides=decides,
+            base=before,
+            head=now,
+            drop=math.nan,
+            interval=Interval(-1.0, 1.0),
+            p_value=None,
+            p_improvement=None,
+            detectable=None,
+            undecided=(f"no turn of {lacking} has a verdict",),
+            unit="session",
+        )
     found, back = difference(base.rate, head.rate), difference(head.rate, base.rate)
     return MetricChange(
         name,
         False,
-        name in rules.fail_on_metrics if rules.fail_on_metrics else True,
+        decides,
         before,
         now,
         found.value,
@@ -205,7 +265,8 @@ def _change(
 
 
 def _totals(found: SliceRate) -> Totals:
-    assert found.estimate is not None
+    if found.estimate is None:
+        return Totals(None, 0)
     rate, sessions = found.estimate.rate, found.estimate.sessions
     per_session = replace(
         rate, n=sessions, effective_n=found.estimate.effective_sessions, unit="sessions"

@@ -75,7 +75,7 @@ def rate(metric: MetricChange, side: Totals) -> str:
 def difference(metric: MetricChange) -> str:
     """Return head minus base with its interval."""
     low, high = -metric.interval.high, -metric.interval.low
-    if not metric.base.cases:
+    if not (metric.base.cases and metric.head.cases):
         return "not compared"
     if metric.graded:
         return f"{signed(-metric.drop, 3)} (95 %: {signed(low, 3)} to {signed(high, 3)})"

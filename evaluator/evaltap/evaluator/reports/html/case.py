@@ -91,6 +91,8 @@ class TurnView:
     evidence: TurnEvidence
     started_at: datetime | None
     revisions: int
+    paused: bool
+    """Whether the run waits for a person, or for the result of a call."""
     lines: tuple[DiffLine, ...]
     verdicts: tuple[TurnVerdict, ...]
     """The verdicts that did not pass in this turn."""
@@ -139,6 +141,7 @@ def views_of(
             evidence,
             row.get("started_at"),
             row.get("revisions", 1),
+            row.get("close_reason") == "paused",
             lines_of(evidence.steps),
             tuple(
                 TurnVerdict(cell.metric_name, turn.status, _reason(cell, turn, evidence))

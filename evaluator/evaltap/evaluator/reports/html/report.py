@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.reports.figures import amount, duration, money, percent
-from evaltap.evaluator.reports.html.case import NOT_PASSED, views_of
+from evaltap.evaluator.reports.html.case import views_of
 from evaltap.evaluator.reports.html.charts import Tile, histogram
 from evaltap.evaluator.reports.html.rendering import KEYS, STATIC, templates
 from evaltap.evaluator.reports.model import SEVERITY, CaseReport, Cell, Report, Usage, group_key
@@ -108,11 +108,17 @@ def _policy_hash(text: str) -> str:
 
 def headline(report: Report) -> str:
     total = report.total
-    bad = sum(report.case_counts.get(status, 0) for status in NOT_PASSED)
+    bad = sum(report.case_counts.get(status, 0) for status in ("failed", "crashed"))
+    errors = report.case_counts.get("error", 0)
     if not total:
         return "No scores yet"
     if bad:
-        return "The case did not pass" if total == 1 else f"{bad:,} of {total:,} cases did not pass"
+        found = (
+            "The case did not pass" if total == 1 else f"{bad:,} of {total:,} cases did not pass"
+        )
+        return f"{found}, {errors:,} could not be scored" if errors else found
+    if errors:
+        return f"Nothing failed, but {errors:,} of {counted(total, 'case')} could not be scored"
     if exit_code(report.summary):
         return "Nothing failed, but some cases were not evaluated"
     return "The case passed" if total == 1 else f"All {total:,} cases passed"
@@ -121,7 +127,7 @@ def headline(report: Report) -> str:
 def tiles(report: Report) -> list[Tile]:
     """Return the figures of the overview; unknown ones are omitted."""
     counts, total = report.case_counts, report.total
-    evaluated = total - counts.get("not_evaluated", 0)
+    evaluated = sum(counts.get(status, 0) for status in ("passed", "failed", "crashed"))
     found = [Tile("cases", f"{total:,}", counted(len(report.metrics), "metric"))]
     if evaluated:
         rate, remark = counts.get("passed", 0) / evaluated, "cases without a failure"

@@ -38,9 +38,9 @@ from evaltap.evaluator.scoring.criteria.calls.attempts import (
     lacking,
     select,
 )
-from evaltap.evaluator.scoring.criteria.calls.diff import difference, has_changes
+from evaltap.evaluator.scoring.criteria.calls.diff import difference
 from evaltap.evaluator.scoring.criteria.calls.pairs import CallPairs, CallSimilarity
-from evaltap.evaluator.scoring.criteria.calls.shape import Once, Shape
+from evaltap.evaluator.scoring.criteria.calls.shape import Once
 from evaltap.schemas.formats.criteria import TrajectoryCriterion
 from evaltap.schemas.formats.metric import EvalMetric
 from evaltap.schemas.text import counted, did_you_mean_one_of
@@ -60,12 +60,11 @@ class AgainstReferences(TurnEvaluator):
     """Scores the calls of each turn with a measure, against the best of its references.
 
     `fields` are the parts of a call that the measure reads; `instead` replaces the references of the case.
-    With `same_is_perfect`, calls with the names and arguments of the reference always score 1.  Unless the
-    measure `reads_values`, its result follows from the calls' shape.  Raises MetricError if the criterion is
-    invalid.
+    With `same_is_perfect`, calls with the names and arguments of the reference always score 1.  Raises
+    MetricError if the criterion is invalid.
     """
 
-    version = "2"
+    version = "3"
     separate_turns = True
     outline_suffices = True
 
@@ -80,7 +79,6 @@ class AgainstReferences(TurnEvaluator):
         all_or_nothing: bool = False,
         same_is_perfect: bool = False,
         with_diff: bool = True,
-        reads_values: bool = False,
         instead: Sequence[list[AnyCall]] = (),
     ) -> None:
         self.name = name
@@ -90,7 +88,6 @@ class AgainstReferences(TurnEvaluator):
         self._fields = fields
         self._combine = min if all_or_nothing else fmean
         self._with_diff = with_diff
-        self._of_shape = with_diff and not reads_values
         self._same_is_perfect = same_is_perfect
         self._perfect: Final = PerfectScores(self.threshold)
         self._choice = _chosen(criterion, attempts, instead)
@@ -122,9 +119,7 @@ class AgainstReferences(TurnEvaluator):
             found = self._measure(calls.pairs)
             if found.score == 1 and not found.rows:
                 return self._perfect.turn
-            if self._of_shape:
-                return calls.score(found, threshold)
-            return turn_score(calls.reasoned(found, with_diff=self._with_diff), threshold)
+            return calls.score(found, threshold, with_diff=self._with_diff)
         if not compared.references:
             return turn_score(_NO_REFERENCE, threshold)
         results = [self._against(one.parts) for one in compared.references]
@@ -219,26 +214,22 @@ class ComparedCalls:
 
     def __init__(self, pairs: CallPairs) -> None:
         self.pairs = pairs
+        self._scores: dict[tuple[Finding, float, bool], TurnScore] = {}
 
     @Once
     def difference(self) -> str:
         """The difference as one line."""
         return difference(self.pairs)
 
-    @Once
-    def _scores(self) -> dict[tuple[Finding, float], TurnScore]:
-        """The scores of the turn, which all turns of a shape share if their difference has no values."""
-        shape = self.pairs.shape
-        return {} if shape.recall(has_changes) else shape.recall(_no_scores)
-
-    def score(self, found: Finding, threshold: float) -> TurnScore:
-        """Return the score of the turn for a finding that follows from the shape of the calls."""
+    def score(self, found: Finding, threshold: float, *, with_diff: bool) -> TurnScore:
+        """Return the score of the turn for a finding; metrics that agree share it."""
         if _needs_no_difference(found):
             return _settled_score(found, threshold)
-        key = found, threshold
+        key = found, threshold, with_diff
         known = self._scores.get(key)
         if known is None:
-            known = self._scores[key] = turn_score(self.reasoned(found, with_diff=True), threshold)
+            reasoned = self.reasoned(found, with_diff=with_diff)
+            known = self._scores[key] = turn_score(reasoned, threshold)
         return known
 
     def reasoned(self, found: Finding, *, with_diff: bool) -> Finding:
@@ -263,10 +254,6 @@ def _settled(found: Finding) -> Finding:
 @lru_cache(maxsize=2048)
 def _settled_score(found: Finding, threshold: float) -> TurnScore:
     return turn_score(_settled(found), threshold)
-
-
-def _no_scores(_: Shape) -> dict[tuple[Finding, float], TurnScore]:
-    return {}
 
 
 def _chosen(

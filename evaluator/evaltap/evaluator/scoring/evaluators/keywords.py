@@ -13,7 +13,7 @@ from evaltap.evaluator.scoring.contract.turn_evaluator import (
 )
 from evaltap.evaluator.scoring.contract.validation import require
 from evaltap.evaluator.scoring.criteria.content.lexical import normalized
-from evaltap.evaluator.scoring.criteria.content.tokenizers import WITHOUT_SPACES
+from evaltap.evaluator.scoring.criteria.content.tokenizers import MARKS, WITHOUT_SPACES
 from evaltap.evaluator.scoring.criteria.content.turn_text import text_at
 from evaltap.schemas.formats.metric import EvalMetric
 from evaltap.schemas.text import did_you_mean_one_of
@@ -21,9 +21,11 @@ from evaltap.schemas.text import did_you_mean_one_of
 SOURCES: Final = ("config", "reference", "context")
 DEFAULT_MIN_LENGTH: Final = 4
 
-_WORD: Final = re.compile(r"\w+")
+_LETTER: Final = rf"[\w{MARKS}]"
+_WORD: Final = re.compile(f"{_LETTER}+")
 _BORDER: Final = re.compile(  # where a word begins or ends
-    rf"(?<!\w)(?=\w)|(?<=\w)(?!\w)|(?=[{WITHOUT_SPACES}])|(?<=[{WITHOUT_SPACES}])"
+    rf"(?<!{_LETTER})(?={_LETTER})|(?<={_LETTER})(?!{_LETTER})"
+    rf"|(?=[{WITHOUT_SPACES}])|(?<=[{WITHOUT_SPACES}])"
 )
 
 
@@ -34,7 +36,7 @@ class KeywordCoverage(TurnEvaluator):
     """
 
     name = "keyword_coverage"
-    version = "3"
+    version = "4"
 
     def __init__(self, metric: EvalMetric) -> None:
         super().__init__(metric)
@@ -48,6 +50,8 @@ class KeywordCoverage(TurnEvaluator):
             )
         if self._source == "config" and not any(map(str.strip, criterion.values)):
             raise MetricError("keywords.values is empty; give keywords, or another source")
+        if self._source == "context" and not criterion.path:
+            raise MetricError("keywords.path is empty; give one, e.g. $.answer")
         try:
             self._path = read_path(criterion.path) if self._source == "context" else []
         except ValueError as error:

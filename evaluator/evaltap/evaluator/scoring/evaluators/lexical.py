@@ -16,7 +16,7 @@ class LexicalSimilarity(TurnEvaluator):
     """
 
     name = "lexical_similarity"
-    version = "3"
+    version = "4"
 
     def __init__(self, metric: EvalMetric) -> None:
         super().__init__(metric)

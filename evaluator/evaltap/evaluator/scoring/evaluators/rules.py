@@ -22,8 +22,9 @@ from evaltap.evaluator.scoring.contract.turn_evaluator import (
     TurnEvaluator,
 )
 from evaltap.evaluator.scoring.contract.validation import require
+from evaltap.evaluator.scoring.criteria.content.lexical import normalized
 from evaltap.evaluator.scoring.criteria.content.text import compile_length, lower, search
-from evaltap.evaluator.scoring.criteria.content.tokenizers import WITHOUT_SPACES
+from evaltap.evaluator.scoring.criteria.content.tokenizers import IN_A_WORD, WITHOUT_SPACES
 from evaltap.evaluator.scoring.criteria.content.turn_text import text_at
 from evaltap.schemas.formats.criteria import Rule
 from evaltap.schemas.formats.metric import EvalMetric, LengthCriterion
@@ -33,7 +34,7 @@ Checked = tuple[float, str]
 """A score in [0, 1] and a reason."""
 Check = Callable[[str], Checked]
 
-_WORD = re.compile(rf"[{WITHOUT_SPACES}]|[^\W{WITHOUT_SPACES}]+")
+_WORD = re.compile(rf"[{WITHOUT_SPACES}]|{IN_A_WORD}+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +182,7 @@ def _json(rule: Rule) -> Check:
 
     def check(text: str) -> Checked:
         try:
-            value = parse(text.strip(), exact=True)
+            value = parse(text, exact=True)
         except ValueError as error:
             return 0.0, f"not valid JSON: {error}"
         reason = schema(value) if schema else None
@@ -192,14 +193,18 @@ def _json(rule: Rule) -> Check:
 
 def _keywords(rule: Rule) -> Check:
     values = _required_values(rule)
-    fold = lower if rule.case_insensitive else _same
-    phrases = [f" {' '.join(_WORD.findall(fold(value)))} " for value in values]
+
+    def words(text: str) -> str:
+        plain = normalized(text, case_sensitive=not rule.case_insensitive, keep_space=True)
+        return f" {' '.join(_WORD.findall(plain))} "
+
+    phrases = [*map(words, values)]
     for value, phrase in zip(values, phrases, strict=True):
         if not phrase.strip():
             raise ValueError(f"keyword {value!r} has no letters or digits; use contains instead")
 
     def check(text: str) -> Checked:
-        body = f" {' '.join(_WORD.findall(fold(text)))} "
+        body = words(text)
         found = [value for value, phrase in zip(values, phrases, strict=True) if phrase in body]
         return len(found) / len(values), _shares("covers", found, rule)
 
@@ -263,7 +268,7 @@ class Rules(TurnEvaluator):
     """
 
     name = "rule_avg_score"
-    version = "2"
+    version = "3"
 
     def __init__(self, metric: EvalMetric) -> None:
         super().__init__(metric)

@@ -17,7 +17,7 @@ class StateMatch(TurnEvaluator):
     """
 
     name = "state_match"
-    version = "2"
+    version = "3"
     needs = needs_expected = ("state",)
 
     def __init__(self, metric: EvalMetric) -> None:

@@ -1,10 +1,12 @@
 """`sentiment_score` and `toxic_words`: one text of each turn, scored by word lists.
 
-The tone is found by nltk's VADER rules and lexicon, or by the words of AFINN alone.  nltk would download the
-lexicon; the file in `criteria.content` is a copy of it.  `sentiment` and `toxic_words` are the factories.
+The tone is found by nltk's VADER rules and lexicon, or by the words of AFINN and the negations before them.
+nltk would download the lexicon; the file in `criteria.content` is a copy of it.  `sentiment` and
+`toxic_words` are the factories.
 """
 
 import re
+import string
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, distribution
@@ -21,7 +23,7 @@ from evaltap.evaluator.scoring.contract.turn_evaluator import (
 )
 from evaltap.evaluator.scoring.contract.validation import require
 from evaltap.evaluator.scoring.criteria.content.lexical import normalized
-from evaltap.evaluator.scoring.criteria.content.tokenizers import WITHOUT_SPACES
+from evaltap.evaluator.scoring.criteria.content.tokenizers import IN_A_WORD, WITHOUT_SPACES
 from evaltap.evaluator.scoring.criteria.content.turn_text import TextAt, text_at
 from evaltap.schemas.formats.criteria import SentimentCriterion
 from evaltap.schemas.formats.metric import EvalMetric
@@ -33,6 +35,17 @@ NEUTRAL_WITHIN: Final = 0.05
 
 _AFINN_MOST: Final = 5
 """The highest valence of a word in AFINN."""
+
+_TYPEWRITTEN: Final = str.maketrans({"\u2019": "'", "\u2013": " ", "\u2014": " ", "\u2026": " "})
+"""Apostrophes, dashes and dots as word lists know them."""
+_AROUND_WORDS: Final = string.punctuation + "\u2018\u201c\u201d\u201e\u00ab\u00bb"
+_LONGEST_EMOTICON: Final = 2
+"""As in VADER itself: what has more characters without the marks around it is a word."""
+_NEGATION: Final = (
+    "not|non|cannot|[a-z]+n't|"
+    "(?:ai|are|ca|could|did|does|do|had|has|have|is|should|was|were|wo|would)nt"
+)
+_LETTER: Final = r"[^\W_]"
 
 
 class Tone(NamedTuple):
@@ -59,7 +72,14 @@ def lexicon(name: str) -> Callable[[str], Tone]:
 
 def tone_of(text: str) -> Tone:
     """Return the tone of a text by VADER; words missing from the lexicon count as neutral."""
-    found = _analyzer().polarity_scores(text)
+    words, marks = [], ""
+    for token in text.translate(_TYPEWRITTEN).split():
+        word = _bare(token)
+        words.append(word)
+        marks += "".join(token.split(word, 1))
+    # Taken off the words, these still amplify; nltk takes no mark on its own for a word.
+    loud = (mark for mark in marks if mark in "!?")
+    found = _analyzer().polarity_scores(" ".join([*words, *loud]))
     return Tone(found["raw"], _for_each_word(found["raw"], text), found["compound"])
 
 
@@ -76,13 +96,21 @@ def category_of(tone: Tone, low: float, high: float) -> str:
     return "negative" if tone.compound <= low else "neutral"
 
 
+def _bare(token: str) -> str:
+    """Return a word without the marks around it, which nltk would only know one at a time."""
+    word = token.strip(_AROUND_WORDS)
+    return word if len(word) > _LONGEST_EMOTICON else token
+
+
 def _for_each_word(valence: float, text: str) -> float:
     words = sum(len(word) > 1 or word.isalnum() for word in text.split())
     return valence / words if words else 0.0
 
 
 def _tone_by_list(valences: Mapping[str, int], pattern: re.Pattern[str], text: str) -> Tone:
-    raw = float(sum(valences[found] for found in pattern.findall(" ".join(text.lower().split()))))
+    plain = " ".join(text.translate(_TYPEWRITTEN).lower().split())
+    found = pattern.findall(plain)
+    raw = float(sum(-valences[word] if negation else valences[word] for negation, word in found))
     comparative = _for_each_word(raw, text)
     return Tone(raw, comparative, min(max(comparative / _AFINN_MOST, -1.0), 1.0))
 
@@ -100,8 +128,12 @@ def _afinn() -> tuple[Mapping[str, int], re.Pattern[str]]:
         )
     lines = (line.split("\t") for line in text.splitlines() if line.strip())
     valences = {word: int(valence) for word, valence in lines}
-    longest_first = sorted(valences, key=len, reverse=True)
-    return valences, re.compile(rf"\b(?:{'|'.join(map(re.escape, longest_first))})\b")
+    longest_first = "|".join(map(re.escape, sorted(valences, key=len, reverse=True)))
+    # "won't" is not "won", and "risk-free" no "risk".  "not good" is in the list, "not happy" is not.
+    return valences, re.compile(
+        rf"(?<!{_LETTER})(?<!{_LETTER}['-])(?:({_NEGATION}) [*_\"'(]*)??({longest_first})"
+        rf"(?!{_LETTER})(?!['-]{_LETTER})"
+    )
 
 
 @cache
@@ -126,13 +158,12 @@ def _analyzer() -> Any:  # nltk has no types
 
 
 _WITHOUT_SPACES: Final = re.compile(f"[{WITHOUT_SPACES}]")
-_IN_A_WORD: Final = rf"[^\W{WITHOUT_SPACES}]"
 
 
 class TextEvaluator(TurnEvaluator):
     """Scores one text of each turn with a function of that text."""
 
-    version = "3"
+    version = "4"
 
     def __init__(
         self, name: str, metric: EvalMetric, target: TextAt, find: Callable[[str], Finding]
@@ -166,22 +197,19 @@ def sentiment(metric: EvalMetric) -> TextEvaluator:
 def toxic_words(metric: EvalMetric) -> TextEvaluator:
     """`toxic_words`: 1 if the text contains none of the listed words, otherwise 0."""
     criterion = require(metric, lambda given: given.toxic_words, "toxicWords", closed=True)
-    plain = partial(normalized, case_sensitive=True, keep_space=False)
+    plain = partial(normalized, case_sensitive=criterion.case_sensitive, keep_space=False)
     words = [plain(word) for word in criterion.values if word.strip()]
     if not words and not criterion.languages:
         raise MetricError("toxicWords has neither values nor languages; give at least one")
     bordered = re.escape if criterion.partial else _bordered
     joined = "|".join(map(bordered, sorted(words, key=len, reverse=True)))
-    flags = re.NOFLAG if criterion.case_sensitive else re.IGNORECASE
-    pattern = re.compile(joined, flags)
+    pattern = re.compile(joined)
     listed = _listed_words(criterion.languages, criterion.allowed) if criterion.languages else None
 
     def find(text: str) -> Finding:
-        text = plain(text)
-        found = {match[0] for match in pattern.finditer(text)} if words else set()
-        if not criterion.case_sensitive:
-            found = {word.lower() for word in found}
+        found = {match[0] for match in pattern.finditer(plain(text))} if words else set()
         if listed is not None:
+            text = normalized(text, case_sensitive=True, keep_space=False)
             found |= _find_listed(listed, text)
         reason = f"found {', '.join(sorted(found))}" if found else ""
         return Finding(float(not found), reason, value=len(found))
@@ -193,8 +221,8 @@ def toxic_words(metric: EvalMetric) -> TextEvaluator:
 
 def _bordered(words: str) -> str:
     """Return the pattern of words that are not part of longer ones."""
-    before = "" if _WITHOUT_SPACES.match(words[0]) else f"(?<!{_IN_A_WORD})"
-    after = "" if _WITHOUT_SPACES.match(words[-1]) else f"(?!{_IN_A_WORD})"
+    before = "" if _WITHOUT_SPACES.match(words[0]) else f"(?<!{IN_A_WORD})"
+    after = "" if _WITHOUT_SPACES.match(words[-1]) else f"(?!{IN_A_WORD})"
     return before + re.escape(words) + after
 
 

@@ -26,6 +26,7 @@ class ToolUseChecks(TurnEvaluator):
     """
 
     name = "tool_use"
+    version = "2"
 
     def __init__(self, metric: EvalMetric) -> None:
         super().__init__(metric)
@@ -100,8 +101,9 @@ class _Wish:
         if not self.reads_arguments or not own:
             return RubricVerdict(tool.name, 1.0, f"{counted(len(own), 'call')}")
         found = [self._arguments(call.get("arguments")) for call in own]
-        pick = min if tool.optional else max
-        score, reason = pick(found, key=lambda one: one[0])
+        found.sort(key=lambda one: -one[0])
+        # As many calls must have the arguments as there must be calls; of an optional tool, all must.
+        score, reason = found[-1 if tool.optional else max(low, 1) - 1]
         return RubricVerdict(tool.name, score, reason)
 
     def _arguments(self, given: Json) -> tuple[float, str]:

@@ -125,9 +125,7 @@ def partial_order(metric: EvalMetric) -> AgainstReferences:
         )
         return Finding(share_matched(nodes, pairs.weights, match.chosen), cut)
 
-    return AgainstReferences(
-        "trajectory_partial_order", metric, measure, fields=_MATCHED, reads_values=True
-    )
+    return AgainstReferences("trajectory_partial_order", metric, measure, fields=_MATCHED)
 
 
 @comparing_calls
@@ -148,7 +146,7 @@ def result_match(metric: EvalMetric) -> AgainstReferences:
         return trajectory_scores.result_score(pairs, results, ordered=ordered)
 
     return AgainstReferences(
-        "trajectory_result_match", metric, measure, fields=(*_MATCHED, "result"), reads_values=True
+        "trajectory_result_match", metric, measure, fields=(*_MATCHED, "result")
     )
 
 

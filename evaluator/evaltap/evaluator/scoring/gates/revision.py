@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 from evaltap.evaluator.scoring.gates.gate import Attempt, Gate
@@ -16,6 +16,7 @@ from evaltap.schemas.formats.case import EvalCase, Invocation
 if TYPE_CHECKING:
     from evaltap.evaluator.store.database import Store
 
+_FIELDS: Final = frozenset(field.alias for field in Invocation.model_fields.values())
 Answer = str | Invocation | EvalCase | Mapping[str, Json]
 """The result of an agent: a text, a turn, or a whole eval case (the latter two also as data)."""
 Agent = Callable[[str | None], Answer]
@@ -103,7 +104,7 @@ async def revise_async(
 def attempts_into(store: "Store", gate: Gate, source: str = "revise") -> Iterator[Record]:
     """Yield a `record` that stores each attempt: its verdict, its feedback and the case.
 
-    Reports count the last attempt of a loop.
+    Reports count the last attempt of a loop, and of several loops over one case the last.
     """
     from evaltap.evaluator.scoring.gates.recording import GateWriter  # loads DuckDB
 
@@ -166,11 +167,16 @@ def _case_of(answer: Answer, number: int, base: Mapping[str, Json]) -> CaseData:
         turn["finalResponse"] = {"role": "assistant", "content": answer}
     elif isinstance(answer, Invocation):
         turn |= answer.model_dump(by_alias=True)
-    elif isinstance(answer, Mapping):
+    elif isinstance(answer, Mapping) and answer.keys() & _FIELDS:
         turn |= answer
     else:
+        found = (
+            f"a mapping with the keys {[*answer]}"
+            if isinstance(answer, Mapping)
+            else type(answer).__name__
+        )
         raise InputError(
-            f"the agent returned {type(answer).__name__}; expected a text, a turn or an eval case"
+            f"the agent returned {found}; expected a text, a turn (with finalResponse) or an eval case"
         )
     if turn["userContent"] is None:
         turn["userContent"] = {"role": "user", "content": ""}

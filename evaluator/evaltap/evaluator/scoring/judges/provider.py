@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from evaltap.evaluator.scoring.contract.judge import (
     Judge,
+    JudgeInvalid,
     JudgeReply,
     JudgeRequest,
     UnreachableError,
@@ -93,14 +94,20 @@ class EnvironmentJudges:
 
 
 class PricedJudge:
-    """Adds its cost to each answer, if prices and tokens are known."""
+    """Adds its cost to each answer, usable or not, if prices and tokens are known."""
 
     def __init__(self, judge: Judge, pricing: Pricing | None) -> None:
         self._judge = judge
         self._pricing = pricing
 
     def answer(self, request: JudgeRequest) -> JudgeReply:
-        reply = self._judge.answer(request)
+        try:
+            return self._priced(self._judge.answer(request))
+        except JudgeInvalid as error:
+            error.reply = error.reply and self._priced(error.reply)
+            raise
+
+    def _priced(self, reply: JudgeReply) -> JudgeReply:
         if self._pricing is None or reply.input_tokens is None or reply.output_tokens is None:
             return reply
         cost = self._pricing.cost_usd(reply.input_tokens, reply.output_tokens)

@@ -6,7 +6,7 @@ from typing import Final
 
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.evaluator.store.results_folder import FOLDER_KEY, WORD_KEY
-from evaltap.evaluator.store.rewriting import DUE_KEY
+from evaltap.evaluator.store.rewriting import DUE_KEY, PRUNED_KEY
 
 DATED: Final[Mapping[str, str | None]] = {
     "cases": "landed_at",
@@ -61,7 +61,7 @@ SUMMARIES: Final = (
 )
 """Tables that are computed from the others, and not archived."""
 
-_OF_THE_FILE: Final = ("schema_version", FOLDER_KEY, WORD_KEY, DUE_KEY)
+_OF_THE_FILE: Final = ("schema_version", FOLDER_KEY, WORD_KEY, DUE_KEY, PRUNED_KEY)
 """Keys of `meta` that describe the DuckDB file itself."""
 
 Kinds = Mapping[str, str]

@@ -462,10 +462,11 @@ SELECT producer_id,
 FROM counted c LEFT JOIN stated s USING (producer_id) LEFT JOIN drops d USING (producer_id)
 ORDER BY c.missing DESC, producer_id;
 
--- The items whose turn is still there.  outdated: it was asked, called or answered something else when the item
+-- The items whose turn is still there, each with the probability of the largest draw that it is in.  outdated: it was asked, called or answered something else when the item
 -- was queued, so that decisions on it say nothing about the turn as it is now.
 CREATE OR REPLACE VIEW v_reviewed_turns AS
 WITH items AS (
+  SELECT * REPLACE (max(inclusion_probability) OVER (PARTITION BY item_id) AS inclusion_probability)
   FROM review_items
   QUALIFY row_number() OVER (PARTITION BY item_id ORDER BY added_at) = 1
 ),

@@ -1,18 +1,20 @@
-"""Prove that a text has nothing that any rule could find, at a fraction of what the rules cost.
+"""Find the words that trigger rules; prove that a text has nothing that any rule could find.
 
 Most texts that agents exchange are prose, names and small numbers. In these each word is looked up among
 those that are known to be part of no trigger of a rule, which takes a microsecond; what such a text could
-hold besides is checked by the rules' own searches. A text that is not calm goes to the rules.
+hold besides is checked by the rules' own searches. A text that is not calm goes to the rules, and a rule
+runs only if the text has one of the rule's triggers.
 """
 
 import re
 from functools import cache
-from itertools import chain
 from typing import NamedTuple
 
-from evaltap.recorder.privacy.lexicon import compiled, patterns, rows, words
+from evaltap.recorder.privacy.lexicon import compiled, patterns
+from evaltap.recorder.privacy.text.commands import A_COMMAND, WORDS, has_command
 from evaltap.recorder.privacy.text.name_places import SHORT_STEMS, STEMS, names_before_signs
-from evaltap.recorder.privacy.text.phrases import needs_of_phrases
+from evaltap.recorder.privacy.text.phrases import needs_of_phrases, words_needed
+from evaltap.recorder.privacy.text.sentences import A_LOGIN, begins_login
 from evaltap.recorder.privacy.text.tables import NUMBER_COLUMNS, may_begin_table
 
 _RE = patterns("calm")
@@ -21,8 +23,6 @@ _OTHER_TRIGGERS = ("basic", "bearer", "dot", "ssws", "stdin", "values")
 """Words of rules that read a text without a name: schemes of headers, spelt addresses, SQL."""
 _OTHER_SIGNS = ("_at_", "at)", "', '", '", "')
 """Of spelt addresses, and of commands written as a list."""
-_OFTEN = ("user",)
-"""Words of triggers that are too frequent to exclude all texts with them."""
 _RARE = "/:)'\"#_"
 _LONGEST = 4_096
 """A longer text would hold the interpreter for too long at once."""
@@ -33,23 +33,33 @@ _JOINED = bytes(32 if chr(one) in " \n,;!\"'`()#*" else 45 for one in range(256)
 _JOINED_IN_DOCUMENT = bytes(32 if chr(one) in ' ,;!"[]{}:' else 45 for one in range(256))
 _LETTERS = bytes(one | 32 if chr(one).isalpha() else 32 for one in range(128)) + b" " * 128
 _MAX_KNOWN = 16_384
-_known: set[int] = set()
-"""Keyed hashes of words that are part of no trigger; never the words."""
+_known: dict[int, frozenset[str]] = {}
+"""The triggers in words, by keyed hashes of these; never the words."""
+_harmless: set[int] = set()
+"""Keyed hashes of words without a trigger."""
 
 
 def is_calm(text: str) -> bool:
     """Return whether nothing in a text can be sensitive."""
+    return looked_at(text)[0]
+
+
+def looked_at(text: str) -> tuple[bool, set[str] | None]:
+    """Return whether a text is calm, and the triggers in its words if they were looked for."""
     if len(text) > _LONGEST:
-        return False
+        return False, None
     is_plain = _RE.plain.fullmatch(text) is not None and "- " not in text
     if not is_plain and _RE.characters.fullmatch(text) is None:
-        return False
-    if _RE.number.search(text) is not None:
-        return False
+        return False, None
     content = text.encode()
     if len(text) >= len(_LONG) and _LONG in content.translate(_JOINED):
-        return False
-    return _has_calm_words(content) and (is_plain or _has_no_sign(text))
+        return False, None
+    # Of words without a sign, only a private key's first line tells of what follows in a list.
+    if is_plain and "--" not in text and not has_sign(text):
+        return True, None
+    triggers = triggers_in(content)
+    is_calm = not triggers and _RE.number.search(text) is None
+    return is_calm and (is_plain or _has_no_sign(text)), triggers
 
 
 def calm_keys(content: bytes) -> set[str] | None:
@@ -65,17 +75,37 @@ def calm_keys(content: bytes) -> set[str] | None:
     text = content.decode()
     if _RE.document.fullmatch(text) is None or "- " in text or _RE.number.search(text) is not None:
         return None
-    if not _has_calm_words(content):
+    if (triggers := triggers_in(content)) and (
+        "dot" in triggers or triggers_in(_RE.tells_nothing.sub("", text).encode())
+    ):
         return None
     if "_" in text and any(sign in text.lower() for sign in _triggers().signs.get("_", ())):
         return None
-    *before, _ = text.split('":')  # no text in it has a colon
-    return {one[one.rindex('"') + 1 :] for one in before}
+    return set(_RE.key.findall(text))  # no text in it has a colon
 
 
-def _has_calm_words(content: bytes) -> bool:
-    found = set(content.translate(_LETTERS).split())
-    return _known.issuperset(map(hash, found)) or all(map(_is_calm_word, found))
+def has_sign(text: str) -> bool:
+    """Return whether a text has a sign without which only a long word or a table's cell can be sensitive."""
+    return _RE.signs.search(text) is not None
+
+
+def triggers_in(content: bytes) -> set[str]:
+    """Return what is in the words of a text that triggers a rule; `content` is the text in UTF-8."""
+    letters = content.translate(_LETTERS)
+    if len(content) > _LONGEST_DOCUMENT:  # of words that are not known
+        text = letters.decode()
+        found = {one for one in (*_triggers().stems, *SHORT_STEMS) if one in text}
+        found |= {A_LOGIN, A_COMMAND}
+    else:
+        found = set()
+        words = set(letters.split())
+        if not _harmless.issuperset(map(hash, words)):
+            for word in words:
+                if (key := hash(word)) not in _harmless:
+                    found.update(_known.get(key) or _in_word(word))
+    if A_COMMAND in found and not has_command(content):
+        found.remove(A_COMMAND)
+    return found
 
 
 def _has_no_sign(text: str) -> bool:
@@ -92,18 +122,23 @@ def _has_no_sign(text: str) -> bool:
     return True
 
 
-def _is_calm_word(word: bytes) -> bool:
-    """Return whether a word of letters is part of no trigger, and remember it."""
+def _in_word(word: bytes) -> frozenset[str]:
+    """Return the triggers in a word of letters, and remember them."""
     text = word.decode()
-    triggers = _triggers()
-    if text in triggers.commands or text.startswith(SHORT_STEMS) or text.endswith(SHORT_STEMS):
-        return False
-    if any(stem in text for stem in triggers.stems):
-        return False
-    if len(_known) >= _MAX_KNOWN:
+    found = {stem for stem in _triggers().stems if stem in text}
+    found.update(one for one in SHORT_STEMS if text.startswith(one) or text.endswith(one))
+    if begins_login(text):
+        found.add(A_LOGIN)
+    if text in WORDS:
+        found.add(A_COMMAND)
+    if len(_known) + len(_harmless) >= _MAX_KNOWN:
         _known.clear()
-    _known.add(hash(word))
-    return True
+        _harmless.clear()
+    if found:
+        _known[hash(word)] = frozenset(found)
+    else:
+        _harmless.add(hash(word))
+    return frozenset(found)
 
 
 def _is_foreign(sign: str) -> bool:
@@ -118,35 +153,21 @@ class _Triggers(NamedTuple):
     """What no calm text contains, by one of its characters that is rare."""
     patterns: tuple[re.Pattern[str], ...]
     """What no calm text with a colon contains."""
-    commands: frozenset[str]
-    """Words of the names of commands."""
 
 
 @cache
 def _triggers() -> _Triggers:
-    stems = {*STEMS, *_OTHER_TRIGGERS, *words("sentences.login_roots")}
+    stems = {*STEMS, *_OTHER_TRIGGERS}
     signs: dict[str, list[str]] = {}
     searched: set[str] = set()
     listed = [*_OTHER_SIGNS]
     for terms in needs_of_phrases():
         # A phrase needs all its terms: it is enough that a calm text has none of the signs of one.
-        if any(all(map(_is_foreign, term)) for term in terms):
-            continue
-        if any(all(any(stem in sign for stem in stems) for sign in term) for term in terms):
-            continue
-        searched.update(sign[1:] for sign in terms[0] if sign[0] == "~")
-        for sign in terms[-1] if terms[0][0][0] != "~" else ():
-            longest = max(re.findall("[a-z]*", sign)[::-1], key=len)
-            if len(longest) > 2 and longest not in _OFTEN:
-                stems.add(longest)
-            elif not _is_foreign(sign):
-                listed.append(sign)
+        if needed := words_needed(terms):
+            stems.update(needed)
+        elif not any(all(map(_is_foreign, term)) for term in terms):
+            searched.update(sign[1:] for sign in terms[0] if sign[0] == "~")
+            listed += (sign for sign in terms[-1] if sign[0] != "~" and not _is_foreign(sign))
     for sign in listed:
         signs.setdefault(next(one for one in sign if one in _RARE), []).append(sign)
-    commands = (re.findall("[a-z]+", name) for name, *_ in rows("commands"))
-    return _Triggers(
-        tuple(filter(str.isascii, stems)),
-        signs,
-        tuple(map(compiled, searched)),
-        frozenset(chain.from_iterable(commands)),
-    )
+    return _Triggers(tuple(filter(str.isascii, stems)), signs, tuple(map(compiled, searched)))

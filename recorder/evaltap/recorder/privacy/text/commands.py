@@ -6,7 +6,7 @@ or as the n-th plain word (the last: -1) of a call that begins with certain word
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -50,11 +50,42 @@ def _command() -> re.Pattern[str]:
     return compiled(rf"(?<![\w.-])(?:{'|'.join(names)})(?:\.exe)?(?=\s)")
 
 
-_BLANKS = dict.fromkeys(map(ord, "`$(/|;&\"'"), " ")
+_WORDS_APART = bytes(
+    ord(chr(one).lower()) if 31 < one < 127 and chr(one) not in "`$(/|;&\"'" else 32
+    for one in range(256)
+)
 _MOST_ARGUMENTS = 48
 
 
-def in_commands(text: str, lower: str) -> Iterator[Span]:
+@cache
+def _names() -> tuple[frozenset[bytes], frozenset[bytes]]:
+    """Return the names of commands, and of those that take a password without an option that begins `-`."""
+    all_names = {name.encode(): forms for name, forms in _commands().items()}
+    plain = (name for name, forms in all_names.items() if not all(map(_needs_option, forms)))
+    return frozenset(all_names), frozenset(plain)
+
+
+def _needs_option(form: _Form) -> bool:
+    if form.how in ("option", "behind"):
+        return all(one[0] == "-" for one in form.where)
+    return bool(form.where) if form.how == "joined" else not form.how or form.needs[:1] == "-"
+
+
+def has_command(content: bytes) -> bool:
+    """Return whether a text in UTF-8 may have a command that is given a password."""
+    words = content.translate(_WORDS_APART).split()
+    names, plain = _names()
+    return not names.isdisjoint(words) and (
+        not plain.isdisjoint(words) or any(one[0] == 45 for one in words)
+    )
+
+
+WORDS = frozenset(word for name, *_ in rows("commands") for word in re.findall("[a-z]+", name))
+"""Words of the names of commands."""
+A_COMMAND = "a command"
+
+
+def in_commands(text: str, lower: str, triggers: Collection[str]) -> Iterator[Span]:
     """Yield the spans of passwords in the command lines of a text."""
     if "<<<" in text:
         yield from _read_by_secret(text, _RE.here_string)
@@ -62,9 +93,7 @@ def in_commands(text: str, lower: str) -> Iterator[Span]:
         yield from _in_lists(text)
     if "<(" in text:
         yield from _read_by_secret(text, _RE.substituted)
-    if " " not in text:
-        return
-    if _commands().keys().isdisjoint(lower.translate(_BLANKS).split()):
+    if A_COMMAND not in triggers or " " not in text:
         return
     done = 0
     for match in _command().finditer(lower):

@@ -51,7 +51,10 @@ def decoded(text: str, *, words: bool = True) -> Iterator[Decoded]:
 
 
 def _packed(text: str) -> Iterator[Decoded]:
-    if "\n" in text or "  " in text:
+    joined = text.encode("utf-8", "surrogatepass").translate(_OF_BASE64)
+    if _SHORTEST_BASE64 not in joined:
+        return
+    if _SHORTEST_LINE in joined:
         for match in _RE.wrapped.finditer(text):
             if (found := _from_base64(match[0])) is not None:
                 yield *match.span(), found
@@ -61,21 +64,29 @@ def _packed(text: str) -> Iterator[Decoded]:
             plain.isalpha() and (plain.islower() or len(plain) < 20)
         ):
             continue
+        if "g" <= plain[0] <= "v" and "A" not in plain:
+            continue  # its first byte begins no character, and it has no byte that is zero
         for decode in (text_in_hex, _from_base32, _from_base64):
             if (found := decode(plain)) is not None:
                 yield *match.span(), found
                 break
 
 
+_OF_BASE64 = bytes(
+    45 if one < 128 and (chr(one).isalnum() or chr(one) in "+/_-") else 32 for one in range(256)
+)
+_SHORTEST_BASE64, _SHORTEST_LINE = b"-" * 16, b"-" * 60
+
+
 def _from_base64(text: str) -> str | None:
-    plain = text.rstrip("=").translate(_STANDARD)
+    plain = text.encode().rstrip(b"=").translate(_STANDARD, b"\n\r ")
     try:
-        return _readable(base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True))
+        return _readable(base64.b64decode(plain + b"=" * (-len(plain) % 4), validate=True))
     except ValueError:
         return None
 
 
-_STANDARD = str.maketrans({"-": "+", "_": "/", "\n": None, "\r": None, " ": None})
+_STANDARD = bytes.maketrans(b"-_", b"+/")
 
 
 def _from_base32(text: str) -> str | None:

@@ -4,6 +4,7 @@ Stems of secrets' names are searched as substrings; `secret_names` classifies th
 each. Only a bounded part of the text is read around a stem, so the cost grows linearly.
 """
 
+from collections.abc import Collection
 from functools import lru_cache
 
 from evaltap.recorder.privacy.findings import Span
@@ -26,24 +27,26 @@ STEMS = words("places.stems")
 """Stems of secrets' names in sentences, commands and markup; before a sign any name is read."""
 SHORT_STEMS = ("pw", "pin", "otp", "cvv", "cvc", "mdp")
 """Parts of many ordinary words: they count only at the start or end of one."""
+_ANY_STEM = frozenset((*STEMS, *SHORT_STEMS))
 _FOREIGN_STEMS = words("places.foreign_stems")
 _NAME_CHARACTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-$"
 _LONGEST_NAME = 64
 
 
-def names_in(text: str, lower: str) -> list[Span]:
+def names_in(text: str, lower: str, triggers: Collection[str]) -> list[Span]:
     """Return the spans of words that may be, or may end, the name of a secret."""
     found = names_before_signs(text)
     if "</" in text:
         for tag in _RE.tag.finditer(text):
             if kind_of_name(tag[1]) in _TELLING:
                 found[tag.start(1)] = tag.end(1)
-    stems = STEMS if text.isascii() else STEMS + _FOREIGN_STEMS
-    for stem in [one for one in stems if one in lower]:
-        _collect(text, lower, stem, found, short=False)
-    for stem in SHORT_STEMS:
-        if stem in lower:
-            _collect(text, lower, stem, found, short=True)
+    for stem in triggers:
+        if stem in _ANY_STEM:
+            _collect(text, lower, stem, found, short=stem in SHORT_STEMS)
+    if not text.isascii():
+        for stem in _FOREIGN_STEMS:
+            if stem in lower:
+                _collect(text, lower, stem, found, short=False)
     return sorted(found.items())
 
 

@@ -73,10 +73,16 @@ def assigned(text: str, names: Sequence[Span]) -> Iterator[Span]:
 
 
 def _value_after(text: str, start: int, end: int, *, token: bool) -> Span | None:
+    name, before = text[start:end], text[start - 1 : start]
+    if (
+        before in (" ", "", "\n", "(")
+        and text[end : end + 1] == " "
+        and text[end + 1 : end + 2].isalpha()
+    ):
+        return _in_prose(text, start, end, token=token)
     applies, span = _in_markup(text, start, end, token=token)
     if applies:
         return span
-    name, before = text[start:end], text[start - 1 : start]
     if before in "\"'`" and before:
         applies, span = _after_quoted(text, start, end, token=token)
         if applies:
@@ -103,6 +109,22 @@ def _value_after(text: str, start: int, end: int, *, token: bool) -> Span | None
         if applies:
             return span
     return said(text, start, end, token=token)
+
+
+def _in_prose(text: str, start: int, end: int, *, token: bool) -> Span | None:
+    """Return the value of a name among words: no form with a sign applies."""
+    if (match := _RE.operator.match(text, end)) is not None:
+        return _behind_operator(text, match, text[start:end], token=token)
+    may_be_listed = text.endswith(("name: ", "key: "), 0, start)
+    if not token and (may_be_listed or text.startswith(_VERBS, end)):
+        applies, span = _in_other_form(text, start, end)
+        if applies:
+            return span
+    return said(text, start, end, token=token)
+
+
+_VERBS = (" ha", " with", " contains", " got", " rejected", " invalid", " bad", " actual", " given")
+"""How what is between a name and `value: x` begins."""
 
 
 def _of_flag(text: str, match: re.Match[str], name: str, *, token: bool) -> Span | None:

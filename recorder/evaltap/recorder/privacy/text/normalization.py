@@ -33,12 +33,13 @@ def _plain_characters() -> dict[int, str]:
 
 
 _PLAIN = _plain_characters()
+_SPECIAL = re.compile(f"[{''.join(map(chr, _PLAIN))}]")
 
 
 def plain_spelling(text: str) -> str:
     """Return the text in plain characters, string escapes as spaces; of the same length."""
     if not text.isascii():
-        text = text.translate(_PLAIN)
+        text = _SPECIAL.sub(lambda match: _PLAIN[ord(match[0])], text)
     if "\x1b" in text:
         text = _RE.colour.sub(_blanks, text)
     if "&" in text and ";" in text:

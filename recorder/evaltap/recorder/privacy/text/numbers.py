@@ -21,10 +21,20 @@ _SSN_WORDS = ("ssn", "social security", "social sec")
 _STEMS = words("numbers.stems")
 _FOREIGN_STEMS = words("numbers.foreign_stems")
 _BEFORE, _AFTER = 60, 36
+_SHORTEST_RUN = 7
+_NO_DIGITS = bytes(one for one in range(256) if not 48 <= one < 58)
 
 
 def numbers(text: str, lower: str) -> Iterator[Number]:
     """Yield the personal numbers in a text."""
+    digits = len(text.encode().translate(None, _NO_DIGITS)) if text.isascii() else len(text)
+    if digits >= _SHORTEST_RUN:
+        yield from _in_runs(text, lower)
+    if digits > 1 and len(text) >= _SHORTEST_IBAN:
+        yield from _ibans(text)
+
+
+def _in_runs(text: str, lower: str) -> Iterator[Number]:
     for run in _RE.run.finditer(text):
         start, end = run.span()
         if end - start == 10 and run[0][4:8:3] == "--" and run[0][:2] in ("19", "20"):
@@ -34,9 +44,7 @@ def numbers(text: str, lower: str) -> Iterator[Number]:
         if is_marked or (len(digits) > 8 and (len(digits) < end - start or len(digits) > 13)):
             yield from _by_form(text, max(0, start - 3), min(len(text), end + 2), len(digits))
         if not _RE.dates.match(run[0]) or len(digits) > 13:
-            yield from _by_words(text, lower, start, end)
-    if len(text) >= _SHORTEST_IBAN:
-        yield from _ibans(text)
+            yield from _by_words(text, lower, start, end, len(digits))
 
 
 def _by_form(text: str, start: int, end: int, digits_there: int) -> Iterator[Number]:
@@ -72,7 +80,7 @@ def _is_phone(text: str) -> bool:
     return len(digits) >= 9 or (len(pairs) == 3 and " " in text)
 
 
-def _by_words(text: str, lower: str, start: int, end: int) -> Iterator[Number]:
+def _by_words(text: str, lower: str, start: int, end: int, digits_there: int) -> Iterator[Number]:
     """Yield what the words around a run of digits identify it as."""
     around = lower[max(0, start - _BEFORE) : end + _AFTER]
     stems = _STEMS if around.isascii() else _STEMS + _FOREIGN_STEMS
@@ -88,7 +96,9 @@ def _by_words(text: str, lower: str, start: int, end: int) -> Iterator[Number]:
         _is_called_phone(before, after, number[0]) or _is_named_phone(before, number[0])
     ):
         yield "phone", *number.span(), _digits(number[0])
-    if _RE.card_words.search(before) or _RE.card_words.search(after):
+    if digits_there >= _SHORTEST_NAMED_CARD and (
+        _RE.card_words.search(before) or _RE.card_words.search(after)
+    ):
         for match in _RE.named_card.finditer(text, start, end):
             digits = _digits(match[0])
             if _has_luhn_digit(digits):
@@ -127,7 +137,7 @@ def _last_sentence(text: str) -> str:
     return text
 
 
-_SHORTEST_CARD, _SHORTEST_IBAN = 14, 15
+_SHORTEST_NAMED_CARD, _SHORTEST_CARD, _SHORTEST_IBAN = 12, 14, 15
 
 
 def _ibans(text: str) -> Iterator[Number]:

@@ -2,10 +2,11 @@
 
 The forms are the rows of `phrases.tsv`. A row's pattern runs where a text has what the row needs: of
 each term, joined by `&`, one of the signs that `|` separates; `␣` is a blank. Or it needs `~` a pattern.
+A row with a term of words is looked for only in a text with one of them.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import cache
 from typing import NamedTuple
 
@@ -34,25 +35,33 @@ class _Phrase(NamedTuple):
     check: str
 
 
-_Terms = tuple[tuple[str, int], ...]
-_Phrases = tuple[tuple[tuple[str, _Phrase], ...], ...]
+_Phrases = dict[str, list[_Phrase]]
 
 
 @cache
-def _phrases() -> tuple[_Terms, _Terms, _Phrases]:
-    """Return the signs and the patterns of first terms, and the phrases of each by second signs."""
-    terms: dict[tuple[str, ...], list[tuple[str, _Phrase]]] = {}
-    for (_, pattern, check, _), (first, *more) in zip(
-        rows("phrases"), needs_of_phrases(), strict=True
-    ):
-        phrase = _Phrase(tuple(more[1:]), whole("phrases", pattern), check)
-        terms.setdefault(first, []).extend((sign, phrase) for sign in (more or [("",)])[0])
-    signs = [(sign, place) for place, term in enumerate(terms) for sign in term]
-    return (
-        tuple(one for one in signs if one[0][0] != "~"),
-        tuple((sign[1:], place) for sign, place in signs if sign[0] == "~"),
-        tuple(map(tuple, terms.values())),
-    )
+def _phrases() -> tuple[_Phrases, _Phrases]:
+    """Return the phrases by a word that they need, and those that need none by their first signs."""
+    by_word: _Phrases = {}
+    by_sign: _Phrases = {}
+    for (_, pattern, check, _), needs in zip(rows("phrases"), needs_of_phrases(), strict=True):
+        phrase = _Phrase(tuple(needs), whole("phrases", pattern), check)
+        words = words_needed(needs)
+        for one in words or needs[0]:
+            (by_word if words else by_sign).setdefault(one, []).append(phrase)
+    return by_word, by_sign
+
+
+_OFTEN = ("user",)
+"""Words of signs that are too frequent to look for."""
+
+
+def words_needed(needs: list[tuple[str, ...]]) -> list[str]:
+    """Return words of which a text needs one: of the last term each of whose signs has one."""
+    for term in reversed(needs):
+        words = [max(re.findall("[a-z]*", sign)[::-1], key=len) for sign in term]
+        if all(len(one) > 2 and one not in _OFTEN for one in words):
+            return words
+    return []
 
 
 def needs_of_phrases() -> Iterator[list[tuple[str, ...]]]:
@@ -64,22 +73,25 @@ def needs_of_phrases() -> Iterator[list[tuple[str, ...]]]:
         ]
 
 
-def in_phrases(text: str, lower: str) -> Iterator[Span]:
+def in_phrases(text: str, lower: str, triggers: Collection[str]) -> Iterator[Span]:
     """Yield the spans of values in forms without a name: SQL, Oracle connect strings, `.pgpass`."""
-    signs, patterns, phrases = _phrases()
-    places: list[int] = []
-    for sign, place in signs:  # loops, since this runs on every text
-        if sign in lower:
-            places.append(place)
-    for pattern, place in patterns:
-        if compiled(pattern).search(lower) is not None:
-            places.append(place)
-    if places:
-        for place in dict.fromkeys(places):
-            found = [phrase for sign, phrase in phrases[place] if sign in lower]
-            for needs, pattern, check in dict.fromkeys(found):
-                if all(any(sign in lower for sign in term) for term in needs):
-                    yield from _values(text, compiled(pattern), check)
+    by_word, by_sign = _phrases()
+    found: list[_Phrase] = []
+    for word in triggers:
+        found += by_word.get(word, ())
+    for sign, phrases in by_sign.items():
+        if sign in lower or sign[0] == "~":
+            found += phrases
+    for needs, pattern, check in found:
+        if all(_has_one(lower, term) for term in needs):
+            yield from _values(text, compiled(pattern), check)
+
+
+def _has_one(lower: str, term: tuple[str, ...]) -> bool:
+    for sign in term:  # a loop: a generator costs three times as much
+        if sign in lower or (sign[0] == "~" and compiled(sign[1:]).search(lower) is not None):
+            return True
+    return False
 
 
 def _values(text: str, pattern: re.Pattern[str], check: str) -> Iterator[Span]:

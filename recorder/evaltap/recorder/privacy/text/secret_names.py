@@ -11,7 +11,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 from evaltap.recorder.privacy.findings import PSEUDONYM
-from evaltap.recorder.privacy.lexicon import lists, patterns, words
+from evaltap.recorder.privacy.lexicon import any_of, compiled, lists, patterns, words
 from evaltap.recorder.privacy.text.normalization import folded
 
 _RE = patterns("names")
@@ -118,11 +118,8 @@ def _is_phone(name: str, words: list[str], plain: str) -> bool:
 
 def words_of(name: str) -> list[str]:
     """Return the words of a name in lower case, without accents."""
-    return [_unnumbered(word.lower()) for word in _RE.words.findall(folded(name))]
-
-
-def _unnumbered(word: str) -> str:
-    return word.rstrip("0123456789") or word
+    found = [word.lower() for word in _RE.words.findall(folded(name))]
+    return [word.rstrip("0123456789") or word for word in found]
 
 
 def _is_secret(name: str, words: list[str], plain: str) -> bool:
@@ -146,11 +143,13 @@ def _is_secret(name: str, words: list[str], plain: str) -> bool:
 
 
 def _is_foreign_secret(name: str, words: list[str], plain: str) -> bool:
-    if not _WORDS.foreign_words.isdisjoint(words) or any(one in plain for one in _FOREIGN_ASCII):
+    if not _WORDS.foreign_words.isdisjoint(words) or compiled(_FOREIGN_PART).search(plain):
         return True
+    if name.isascii():
+        return False
     joined = _joined(name)
-    return not name.isascii() and (
-        any(one in plain for one in _FOREIGN_OTHER) or any(one in joined for one in _FOREIGN_JOINED)
+    return any(one in plain for one in _FOREIGN_OTHER) or any(
+        one in joined for one in _FOREIGN_JOINED
     )
 
 
@@ -159,6 +158,8 @@ def _is_secret_phrase(words: Sequence[str]) -> bool:
     words = [bare(one) for one in words]
     if any(map(_is_joined, words)):
         return True
+    if HEADS.isdisjoint(words) or MODIFIERS.isdisjoint(words):
+        return False
     near = [(at, one) for at, one in enumerate(words) if one not in _WORDS.particles]
     return any(
         (_belong(one, other) or _belong(other, one))
@@ -184,6 +185,7 @@ def _is_joined(word: str) -> bool:
 
 _MOST_WORDS = 8
 _FOREIGN_ASCII = tuple(one for one in _FOREIGN if one.isascii())
+_FOREIGN_PART = any_of(_FOREIGN_ASCII)
 _FOREIGN_JOINED = words("names.foreign_joined")
 _FOREIGN_OTHER = tuple(folded(one) for one in _FOREIGN if not one.isascii())
 

@@ -2,13 +2,13 @@
 
 The sentences are the rows of `sentences.tsv`, tried in their order: those whose pattern matches right behind
 the name (`next`), those that look `further` on in the clause, those `before` the name, those behind a word
-for a `login`. A row says for which names and whether for tokens it holds, how the value is read where its
-pattern ends, what the value must look like, and what follows if it does not: the next row, or the rest of the
-clause, or nothing.
+for a `login`. A row says for which names (of those before the name, behind what) and whether for tokens it
+holds, how the value is read where its pattern ends, what the value must look like, and what follows if it
+does not: the next row, or the rest of the clause, or nothing.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import cache
 from typing import NamedTuple
 
@@ -38,6 +38,9 @@ _NAMES: dict[str, Callable[[str], bool]] = {
     "not_english": lambda name: _RE.english.search(name) is None,
     "number": lambda name: name.lower() in _NUMBERS,
     "secret": lambda name: _RE.secret.fullmatch(name) is not None,
+    "asked": lambda before: " for " in before[-12:],
+    "compared": lambda before: before[-2:].rstrip()[-1:] in ("=", ","),
+    "in_brackets": lambda before: "(" in before[-34:],
 }
 _CHECKS: dict[str, Callable[[str], bool]] = {
     "": lambda value: True,
@@ -180,7 +183,7 @@ def value_before(text: str, start: int, end: int) -> Span | None:
         return match.span(1) if match is not None and may_be_password(match[1]) else None
     if text[start - 1 : start] not in (" ", "(", "#"):
         return None
-    for one in _sentences("before"):
+    for one in _sentences_behind(text[first:start]):
         match = compiled(one.pattern).search(text, first, start)
         if match is not None and (one.reading != "aside" or text.startswith(")", end)):
             return match.span(1) if one.check(match[1]) else None
@@ -193,6 +196,10 @@ def value_before(text: str, start: int, end: int) -> Span | None:
         return None
     is_code = text[start:end].lower().endswith(_CODES)
     return _before_link(text, end, words, _may_be_code if is_code else may_be_password)
+
+
+def _sentences_behind(before: str) -> list[_Sentence]:
+    return [one for one in _sentences("before") if one.holds_for(before)]
 
 
 def _typed(text: str, words: list[Span]) -> Span | None:
@@ -252,15 +259,20 @@ def _may_be_code(value: str) -> bool:
     return _RE.code.fullmatch(value) is not None or may_be_password(value)
 
 
-_LOGIN_ROOTS = words("sentences.login_roots")
+A_LOGIN = "a word for logging in"
+_FOREIGN_LOGINS = words("sentences.foreign_logins")
 
 
-def in_logins(text: str, lower: str) -> Iterator[Span]:
+def begins_login(word: str) -> bool:
+    """Return whether a word of ASCII letters may begin what says that someone logs in."""
+    return _RE.login_word.match(word) is not None
+
+
+def in_logins(text: str, lower: str, triggers: Collection[str]) -> Iterator[Span]:
     """Yield the spans of strong passwords beside a user, after a word for logging in."""
-    for root in _LOGIN_ROOTS:  # a loop: a generator costs three times as much
-        if root in lower:
-            break
-    else:
+    if A_LOGIN not in triggers and (
+        text.isascii() or not any(root in lower for root in _FOREIGN_LOGINS)
+    ):
         return
     done = 0
     for login in _RE.login.finditer(lower):

@@ -6,6 +6,7 @@ Placeholders, variables, look-ups in code and remarks are no secrets, whatever n
 
 import re
 
+from evaltap.recorder.privacy.findings import PSEUDONYM
 from evaltap.recorder.privacy.lexicon import lists, patterns, words
 
 _RE = patterns("value_kinds")
@@ -31,6 +32,8 @@ def is_token(value: object) -> bool:
     """Return whether the value of a token field is a token, not a word, count or setting."""
     if not isinstance(value, str) or len(value) < 6 or any(map(str.isspace, value)):
         return False
+    if "<" in value and PSEUDONYM.search(value) is not None:
+        return False  # a part of it was redacted before
     digits = sum(map(str.isdigit, value))
     looks_random = digits == len(value) or (len(value) >= 8 and digits > 0)
     return is_opaque(value) or (looks_random and _RE.readable.match(value) is None)

@@ -51,6 +51,8 @@ def read_value(
 
     `sure`: a sign marks it as a value; `said`: it is part of a sentence; `code`: it may be code.
     """
+    if (token or not sure) and _RE.plain_word.match(text, at) is not None:
+        return None
     at = _behind_wrapping(text, at, code=code)
     if text[at : at + 1] == "{":
         if _RE.in_braces.match(text, at) is not None:

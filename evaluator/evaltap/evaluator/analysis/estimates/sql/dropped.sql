@@ -1,9 +1,14 @@
 -- What producers left out in a window, by reason, and how much of it no kept turn can stand for.
 -- `bucket_stated`, `bucket_started`: the time by which it is told apart; $since, $until: the window.
--- Manifests count from the start of a producer, so what is new is the step from one to the next.
+-- Manifests count from the start of a producer, so what is new is the step from one to the next.  They stay when
+-- sessions are pruned.
+-- What was dropped after the draw stands for those that the draw left out, as a kept turn does.
 WITH kept AS (
-  SELECT producer_id, app_name, {bucket_started} AS bucket,
-         coalesce(sampling_reason, 'head') AS reason, coalesce(inclusion_probability, 1) AS probability
+  SELECT producer_id, app_name, {bucket_started} AS bucket, coalesce(sampling_reason, 'head') AS reason,
+         1 / coalesce(inclusion_probability, 1) AS weight,
+         min(weight) OVER (PARTITION BY producer_id) AS of_redacted,
+         -- Without the share of a rate limit, which a burst is beyond.
+         min(weight) OVER (PARTITION BY producer_id, reason) AS of_burst
   FROM latest_turns
   WHERE coalesce(inclusion_probability, 1) > 0
     AND ($since::TIMESTAMP IS NULL OR started_at >= $since)
@@ -24,6 +29,9 @@ dropped AS (
   SELECT producer_id, {bucket_stated} AS bucket, reason, sum(turns)::DOUBLE AS turns
   FROM steps
   WHERE turns > 0
+    AND stated_at >= coalesce(
+      (SELECT max(value::TIMESTAMP) FROM meta WHERE key = 'pruned_before'), '-infinity'::TIMESTAMP
+    )
     AND ($since::TIMESTAMP IS NULL OR stated_at >= $since)
     AND ($until::TIMESTAMP IS NULL OR stated_at < $until)
   GROUP BY ALL
@@ -38,8 +46,11 @@ reasons AS (
   SELECT DISTINCT d.producer_id, k.reason FROM dropped d, kept k
   WHERE d.producer_id NOT IN (SELECT producer_id FROM kept)
 ),
+-- Of each producer, and of all: with NULL as the producer.
 standing AS (
-  SELECT producer_id, bucket, sum(1 / probability) AS turns FROM kept GROUP BY ALL
+  SELECT producer_id, bucket, sum(weight) AS turns, avg(weight) AS weight, min(of_redacted) AS of_redacted,
+         avg(of_burst) AS of_burst
+  FROM kept GROUP BY GROUPING SETS ((producer_id, bucket), (bucket))
 )
 SELECT d.producer_id, d.bucket, d.reason,
        d.turns * CASE
@@ -47,11 +58,16 @@ SELECT d.producer_id, d.bucket, d.reason,
          WHEN d.reason = 'rate_limited' THEN 0
          WHEN d.reason = 'sampled_out' OR d.reason LIKE 'sampled_out:%'
            THEN (r.reason IS NULL)::INTEGER
+         WHEN d.reason = 'rate_limited:burst' THEN coalesce(s.of_burst, e.of_burst, 1)
+         -- With rules, sessions are redacted before they are decided, if a rule could still keep them.
+         WHEN d.reason IN ('redactor', 'redaction_failed') THEN coalesce(s.of_redacted, e.of_redacted, 1)
+         WHEN d.reason IN ('too_large', 'log_unavailable') THEN coalesce(s.weight, e.weight, 1)
          ELSE 1
        END AS uncovered,
-       s.turns, (SELECT sum(a.turns) FROM standing a WHERE a.bucket IS NOT DISTINCT FROM d.bucket)
+       s.turns, e.turns
 FROM dropped d
 LEFT JOIN reasons r ON r.producer_id = d.producer_id
   AND r.reason = if(d.reason = 'sampled_out', 'head', substr(d.reason, 13))
 LEFT JOIN standing s ON s.producer_id = d.producer_id AND s.bucket IS NOT DISTINCT FROM d.bucket
+LEFT JOIN standing e ON e.producer_id IS NULL AND e.bucket IS NOT DISTINCT FROM d.bucket
 ORDER BY ALL

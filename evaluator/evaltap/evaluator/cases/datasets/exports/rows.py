@@ -1,6 +1,6 @@
 """Cases in the form that most tools use: one row for each turn, with the preceding messages."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 from typing import Final
@@ -62,19 +62,23 @@ class Row:
 def rows_of(cases: Sequence[CaseData], set_name: str) -> list[Row]:
     """Return the rows of cases, sorted by id."""
     ordered = sorted(cases, key=lambda case: str(case["evalId"]))
-    return [row for case in ordered for row in _rows(case, set_name)]
+    taken = {str(case["evalId"]) for case in ordered}
+    return [row for case in ordered for row in _rows(case, set_name, taken)]
 
 
-def _rows(case: CaseData, set_name: str) -> Iterator[Row]:
+def _rows(case: CaseData, set_name: str, taken: Set[str]) -> Iterator[Row]:
+    """Yield the rows of a case, none with the id of another case: tools would replace that one."""
     pairs = pairs_of(case)
+    name, slash = str(case["evalId"]), "/"
+    while any(f"{name}{slash}{number}" in taken for number in range(1, len(pairs) + 1)):
+        slash += "/"
     said = [_message(one) for one in case.get("contextMessages") or ()]
     for number, (expected, actual) in enumerate(pairs, start=1):
         turn = expected or actual or {}
         said += [_message(one) for one in turn.get("contextMessages") or ()]
         said.append({"role": "user", "content": message_text(turn.get("userContent"))})
-        name = str(case["evalId"])
         yield Row(
-            name if len(pairs) == 1 else f"{name}/{number}",
+            name if len(pairs) == 1 else f"{name}{slash}{number}",
             name,
             tuple(said),
             side(expected),

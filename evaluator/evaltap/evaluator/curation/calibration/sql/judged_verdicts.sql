@@ -1,5 +1,6 @@
--- The latest verdict of one metric version on each case, turn and rubric, NULL: it has none; and how likely
--- it was that sampling kept it (a case: the largest probability of its turns, which share one draw).
+-- The latest verdict of one metric version on each case, turn and rubric, NULL: it has none, or not on the turn as
+-- it is now; and how likely it was that the turn was recorded and scored (a case: the largest probability of its
+-- turns, which share one draw).
 -- $digest: the metric's; rubrics pass by the majority of a judge's samples and of a panel's judges, a tie fails.
 WITH scored AS (
   SELECT * FROM scores WHERE metric_digest = $digest
@@ -33,25 +34,37 @@ rubrics_voted AS (
   )
   GROUP BY ALL
 ),
+-- As in latest_weighted_turn_scores.
+decided AS (
+  SELECT app_name, eval_set_id, eval_id, invocation_id, turn_revision, probability
+  FROM latest_decisions WHERE metric_digest = $digest
+),
 drawn AS (
-  SELECT app_name, eval_set_id, eval_id, invocation_id,
-         coalesce(inclusion_probability, 1) AS probability
-  FROM latest_turns
-  WHERE coalesce(inclusion_probability, 1) > 0
+  SELECT app_name, eval_set_id, eval_id, invocation_id, t.turn_revision AS newest,
+         coalesce(t.inclusion_probability, 1) * coalesce(d.probability, 1) AS probability
+  FROM latest_turns t LEFT JOIN decided d USING (app_name, eval_set_id, eval_id, invocation_id, turn_revision)
+),
+of_turns AS (
+  SELECT app_name, eval_set_id, eval_id, invocation_id, coalesce(probability, 1) AS probability,
+         coalesce(turn_revision = newest AND probability > 0, true) AS counts,
+         CASE status WHEN 'passed' THEN true WHEN 'failed' THEN false END AS passes
+  FROM turns_scored LEFT JOIN drawn USING (app_name, eval_set_id, eval_id, invocation_id)
+),
+of_cases AS (
+  SELECT app_name, eval_set_id, eval_id, coalesce(probability, 1) AS probability,
+         coalesce(probability > 0, true) AS counts,
+         CASE status WHEN 'passed' THEN true WHEN 'failed' THEN false END AS passes
+  FROM scored LEFT JOIN (
+    SELECT app_name, eval_set_id, eval_id, max(probability) AS probability FROM drawn GROUP BY ALL
+  ) USING (app_name, eval_set_id, eval_id)
 )
 SELECT app_name, eval_set_id, eval_id, '' AS invocation_id, '' AS rubric_id,
-       CASE status WHEN 'passed' THEN true WHEN 'failed' THEN false END AS passes,
-       coalesce(probability, 1)
-FROM scored LEFT JOIN (
-  SELECT app_name, eval_set_id, eval_id, max(probability) AS probability FROM drawn GROUP BY ALL
-) USING (app_name, eval_set_id, eval_id)
+       CASE WHEN counts THEN passes END, probability
+FROM of_cases
 UNION ALL
-SELECT app_name, eval_set_id, eval_id, invocation_id, '',
-       CASE status WHEN 'passed' THEN true WHEN 'failed' THEN false END,
-       coalesce(probability, 1)
-FROM turns_scored LEFT JOIN drawn USING (app_name, eval_set_id, eval_id, invocation_id)
+SELECT app_name, eval_set_id, eval_id, invocation_id, '', CASE WHEN counts THEN passes END, probability
+FROM of_turns
 UNION ALL
 SELECT app_name, eval_set_id, eval_id, invocation_id, rubric_id,
-       CASE WHEN whole THEN 2 * passing > judges END,
-       coalesce(probability, 1)
-FROM rubrics_voted LEFT JOIN drawn USING (app_name, eval_set_id, eval_id, invocation_id)
+       CASE WHEN counts AND whole THEN 2 * passing > judges END, probability
+FROM rubrics_voted JOIN of_turns USING (app_name, eval_set_id, eval_id, invocation_id)

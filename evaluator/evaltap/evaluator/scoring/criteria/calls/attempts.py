@@ -55,7 +55,7 @@ def select(
 
 
 def _successful(calls: Sequence[AnyCall], reference: Sequence[AnyCall]) -> list[AnyCall]:
-    if not any([failed(call) for call in calls]):
+    if not any(map(failed, calls)):
         return [*calls]
     if not reference:
         return [call for call in calls if not failed(call)]

@@ -122,6 +122,28 @@ class Comparison:
         if len(keys) > 1:
             self._below(keys[0]).keep_only(keys[1:])
 
+    @property
+    def selects_below(self) -> bool:
+        """Whether a path given to `keep_only` has several keys."""
+        return any(part._only for part in self.parts.values())
+
+    def selected(self, value: Json) -> Json:
+        """Return an object without the keys below which there is no path to keep; None if none is left."""
+        if not self._only:
+            return value
+        if type(value) is list:
+            places = {"*", *map(str, range(len(value)))}
+            return None if self._only.isdisjoint(places) else value
+        if type(value) is not dict:
+            return None
+        kept = {}
+        for key, item in value.items():
+            part = self.part(key)
+            inner = part.selected(item)
+            if not part.ignore and (inner is not None or not part._only):
+                kept[key] = inner
+        return kept or None
+
     def _below(self, key: str) -> "Comparison":
         found = self.parts.get(key)
         if found is None:

@@ -9,7 +9,7 @@ from evaltap.evaluator.cases.text import quoted
 from evaltap.evaluator.scoring.criteria.calls.alignment import align
 from evaltap.evaluator.scoring.criteria.calls.assignment import assign
 from evaltap.evaluator.scoring.criteria.calls.pairs import NO_NAME, CallPairs
-from evaltap.evaluator.scoring.criteria.calls.shape import OTHER_TOOL, Shape, Table
+from evaltap.evaluator.scoring.criteria.calls.shape import Shape, Table, by_tool
 from evaltap.evaluator.scoring.criteria.calls.similarity_matrix import Value
 
 DiffKind = Literal["same", "changed", "moved", "missing", "extra"]
@@ -48,13 +48,7 @@ class DiffRow(Struct, frozen=True):
     changes: tuple[Change, ...] = ()
 
     def __str__(self) -> str:
-        if self.kind in ("missing", "extra"):
-            return f"{self.kind} {self.name}"
-        listed = ", ".join(map(str, self.changes))
-        return f"{self.kind} {self.name}" + (f" ({listed})" if listed else "")
-
-
-_ALIKE: Final[tuple[Change, ...]] = ()
+        return _line(self.kind, self.name, self.changes)
 
 
 def trajectory_diff(pairs: CallPairs) -> list[DiffRow]:
@@ -63,57 +57,56 @@ def trajectory_diff(pairs: CallPairs) -> list[DiffRow]:
     Calls are paired in order first; the remaining calls are paired in any order and count as moved.  A
     missing call is listed where it was expected.
     """
-    shape, rows = pairs.shape, []
-    for kind, one, other in shape.recall(_plan):
-        changes = _ALIKE
-        if _differ(shape, one, other):
-            changes = tuple(Change(*each) for each in pairs.changes(one, other))
-        rows.append(_row((kind, one, other), shape, changes))
+    rows = []
+    for kind, one, other in pairs.shape.recall(_plan):
+        has_both = one != _NONE and other != _NONE
+        rows.append(
+            DiffRow(
+                kind,
+                _name(pairs, one, other),
+                None if one == _NONE else one,
+                None if other == _NONE else other,
+                pairs.table[one][other] if has_both else 0.0,
+                _changes(pairs, one, other),
+            )
+        )
     return rows
 
 
 def difference(pairs: CallPairs) -> str:
-    """Return the difference as one line, as `describe` does."""
-    if pairs.shape.recall(has_changes):
-        return describe(trajectory_diff(pairs))
-    return pairs.shape.recall(_of_names)
+    """Return the difference as one line, with the first 8 calls at most; empty if there is none."""
+    steps = pairs.shape.recall(_told)
+    lines = [
+        _line(kind, _name(pairs, one, other), _changes(pairs, one, other))
+        for kind, one, other in steps[:_SHOWN]
+    ]
+    more = f"; and {len(steps) - _SHOWN} more" if len(steps) > _SHOWN else ""
+    return "; ".join(lines) + more
 
 
-def has_changes(shape: Shape) -> bool:
-    """Return whether paired calls differ in their arguments, so that the difference lists values."""
-    return any(_differ(shape, one, other) for _, one, other in shape.recall(_plan))
+def _line(kind: DiffKind, name: str, changes: Sequence[Change]) -> str:
+    return f"{kind} {name} ({', '.join(map(str, changes))})" if changes else f"{kind} {name}"
 
 
-def _differ(shape: Shape, one: int, other: int) -> bool:
-    """Return whether these are two calls, with different arguments."""
-    return one >= 0 and other >= 0 and shape.table[one][other] < 1
+def _name(pairs: CallPairs, one: int, other: int) -> str:
+    return (pairs.found_names[other] if one == _NONE else pairs.wanted_names[one]) or NO_NAME
 
 
-def _of_names(shape: Shape) -> str:
-    """Return the difference of calls that are only moved, missing or extra."""
-    return describe([_row(step, shape, _ALIKE) for step in shape.recall(_plan)])
+def _changes(pairs: CallPairs, one: int, other: int) -> tuple[Change, ...]:
+    """Return how the arguments of two calls differ; nothing for a call without a partner."""
+    if one == _NONE or other == _NONE or pairs.table[one][other] == 1:
+        return ()
+    return tuple([Change(*each) for each in pairs.changes(one, other)])
 
 
-def _row(step: Step, shape: Shape, changes: tuple[Change, ...]) -> DiffRow:
-    kind, one, other = step
-    if one == _NONE:
-        return DiffRow(kind, shape.found[other] or NO_NAME, None, other, 0.0)
-    name = shape.wanted[one] or NO_NAME
-    if other == _NONE:
-        return DiffRow(kind, name, one, None, 0.0)
-    return DiffRow(kind, name, one, other, shape.table[one][other], changes)
-
-
-def describe(rows: list[DiffRow]) -> str:
-    """Return the differences as one line, at most the first 8; empty if there are none."""
-    lines = [str(row) for row in rows if row.kind != "same"]
-    more = f"; and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else ""
-    return "; ".join(lines[:_SHOWN]) + more
+def _told(shape: Shape) -> Sequence[Step]:
+    """Return the steps that the difference tells in words."""
+    return [step for step in shape.recall(_plan) if step[0] != "same"]
 
 
 def _plan(shape: Shape) -> Sequence[Step]:
     """Return the kind of each row, and the indexes of its expected and its actual call, or -1."""
-    table, width = shape.table, len(shape.found)
+    table, width = shape.table, shape.width
     kinds: list[DiffKind] = ["missing"] * len(table)
     partner = _in_order(table, width)
     for one, other in enumerate(partner):
@@ -149,13 +142,9 @@ def _in_order(table: Table, width: int) -> list[int]:
 
 def _pair_anywhere(table: Table, partner: list[int]) -> list[tuple[int, int]]:
     """Return pairs among the unpaired calls, by greatest similarity."""
-    by_tool: dict[tuple[int, ...], list[int]] = {}
-    for one, other in enumerate(partner):
-        if other < 0:
-            found = tuple(c for c, score in enumerate(table[one]) if score != OTHER_TOOL)
-            by_tool.setdefault(found, []).append(one)
+    unpaired = [one for one, other in enumerate(partner) if other < 0]
     pairs = []
-    for found, ones in by_tool.items():
+    for found, ones in by_tool(table, unpaired).items():
         others = [other for other in found if other not in partner]
         part = [[table[one][other] for other in others] for one in ones]
         pairs += [
@@ -178,5 +167,5 @@ def _shown(value: Value) -> str:
         return "nothing"
     if isinstance(value, str):
         return quoted(value, 60)
-    text = repr(_ordered(value))
+    text = repr(_ordered(value) if isinstance(value, (dict, list)) else value)
     return text if len(text) <= 60 else f"{text[:60]}…"

@@ -20,11 +20,13 @@ from evaltap.evaluator.scoring.criteria.calls.shape import (
     places,
     shape_of,
 )
-from evaltap.evaluator.scoring.criteria.calls.similarity import FEW, Similarity
+from evaltap.evaluator.scoring.criteria.calls.similarity import Similarity
 from evaltap.evaluator.scoring.criteria.calls.similarity_matrix import Rows, Value
 from evaltap.schemas.formats.criteria import ValueCriterion
 
 NO_NAME: Final = "(no name)"
+_FEW_PAIRS: Final = 25
+"""Up to this number, comparing each pair is faster than building columns for each tool."""
 
 
 class CallSimilarity:
@@ -72,7 +74,7 @@ class CallPairs:
         self._found = _names_and_bytes(actual)
         self.wanted_names = [name for name, _ in self._wanted]
         self.found_names = [name for name, _ in self._found]
-        self._values: dict[tuple[Name, Hashable], Value] = {}
+        self._values: dict[Hashable, Value] = {}
         self._proven = similarity.proves(self.wanted_names) and similarity.proves(self.found_names)
         """Whether equal bytes prove that calls are alike: they have names, and no patterns are compared."""
         self.same = self._proven and self._wanted == self._found
@@ -93,12 +95,12 @@ class CallPairs:
         """The actual call of each reference call, or -1: the greatest total, in order."""
         return [*range(len(self.reference))] if self.same else self.shape.aligned
 
-    @property
+    @Once
     def assigned_total(self) -> float:
         """The greatest total similarity, in any order."""
         return float(len(self.reference)) if self.permuted else self.shape.assigned_total
 
-    @property
+    @Once
     def aligned_total(self) -> float:
         """The greatest total similarity, in order."""
         return float(len(self.reference)) if self.same else self.shape.aligned_total
@@ -118,12 +120,12 @@ class CallPairs:
         """Whether each actual call equals a different reference call."""
         return self.permuted or self._includes(self._wanted, self._found) or self.shape.covered
 
-    @property
+    @Once
     def follows(self) -> bool:
         """Whether the reference is a subsequence of the actual calls."""
         return self.same or self.shape.follows
 
-    @property
+    @Once
     def equals(self) -> bool:
         """Whether both sides are the same calls in the same order."""
         return self.same or self.shape.equals
@@ -131,11 +133,13 @@ class CallPairs:
     @Once
     def shape(self) -> Shape:
         """Which calls are alike, and how much."""
-        return shape_of(self.table, self.wanted_names, self.found_names)
+        return shape_of(self.table, len(self.actual))
 
     @Once
     def table(self) -> Table:
         """The similarity of each reference call (a row) with each actual call; OTHER_TOOL for other tools."""
+        if len(self.reference) * len(self.actual) <= _FEW_PAIRS:
+            return tuple(map(self._row, range(len(self.reference))))
         rows = [[OTHER_TOOL] * len(self.actual) for _ in self.reference]
         known = places(self.found_names)
         for name, ones in places(self.wanted_names).items():
@@ -143,34 +147,44 @@ class CallPairs:
                 self._fill(rows, self.similarity.of(name), ones, others)
         return tuple(map(tuple, rows))
 
+    def _row(self, one: int) -> tuple[float, ...]:
+        """Return the similarity of a reference call with each actual call."""
+        key, found = self._wanted[one], self._found
+        name = key[0]
+        if not name:
+            return (OTHER_TOOL,) * len(found)
+        similarity = self.similarity.of(name)
+        proven, row = similarity.same_bytes_are_alike, []
+        for other, other_key in enumerate(found):
+            if other_key[0] != name:
+                row.append(OTHER_TOOL)
+            elif proven and key == other_key:
+                row.append(1.0)
+            else:
+                row.append(
+                    similarity.compare(
+                        self._arguments(key, self.reference[one]),
+                        self._arguments(other_key, self.actual[other]),
+                    )
+                )
+        return tuple(row)
+
     def _fill(
         self, rows: Rows, similarity: Similarity, ones: Sequence[int], others: Sequence[int]
     ) -> None:
         """Set the similarities of calls to one tool."""
-        proven, wanted_keys, found_keys = similarity.same_bytes_are_alike, self._wanted, self._found
-        if len(ones) * len(others) > FEW:
-            keys = {*map(wanted_keys.__getitem__, ones), *map(found_keys.__getitem__, others)}
-            if proven and len(keys) == 1:
-                block: Rows = [[1.0] * len(others)] * len(ones)
-            else:
-                wanted = [self._arguments(wanted_keys[one], self.reference[one]) for one in ones]
-                found = [self._arguments(found_keys[other], self.actual[other]) for other in others]
-                block = similarity.matrix(wanted, found)
-            for one, scores in zip(ones, block, strict=True):
-                row = rows[one]
-                for other, score in zip(others, scores, strict=True):
-                    row[other] = score
-            return
-        for one in ones:
-            key, row = wanted_keys[one], rows[one]
-            for other in others:
-                if proven and key == found_keys[other]:
-                    row[other] = 1.0
-                else:
-                    row[other] = similarity.compare(
-                        self._arguments(key, self.reference[one]),
-                        self._arguments(found_keys[other], self.actual[other]),
-                    )
+        wanted_keys, found_keys = self._wanted, self._found
+        keys = {*map(wanted_keys.__getitem__, ones), *map(found_keys.__getitem__, others)}
+        if similarity.same_bytes_are_alike and len(keys) == 1:
+            block: Rows = [[1.0] * len(others)] * len(ones)
+        else:
+            wanted = [self._arguments(wanted_keys[one], self.reference[one]) for one in ones]
+            found = [self._arguments(found_keys[other], self.actual[other]) for other in others]
+            block = similarity.matrix(wanted, found)
+        for one, scores in zip(ones, block, strict=True):
+            row = rows[one]
+            for other, score in zip(others, scores, strict=True):
+                row[other] = score
 
     def changes(self, one: int, other: int) -> list[tuple[str, Value, Value]]:
         """Return the argument paths in which a reference call and an actual call to its tool differ."""
@@ -181,9 +195,10 @@ class CallPairs:
 
     def _arguments(self, key: tuple[Name, Hashable], call: AnyCall) -> Value:
         """Return the arguments of a call; those with the same bytes are decoded once."""
-        if key not in self._values:
-            self._values[key] = call.get("arguments")
-        return self._values[key]
+        text, known = key[1], self._values
+        if text not in known:
+            known[text] = call.get("arguments")
+        return known[text]
 
     def _includes(self, calls: Sequence[Hashable], some: Sequence[Hashable]) -> bool:
         """Return whether equal bytes prove that each of some calls equals a different one of the calls."""

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from math import fsum
 from statistics import fmean
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from evaltap.evaluator.cases.outline import AnyCall
 from evaltap.evaluator.scoring.contract.context import RubricVerdict
 from evaltap.evaluator.scoring.contract.turn_evaluator import Finding
-from evaltap.evaluator.scoring.criteria.calls.alignment import Costs, Edit, edit_script
+from evaltap.evaluator.scoring.criteria.calls.alignment import Costs, EditKind, edit_script
 from evaltap.evaluator.scoring.criteria.calls.pairs import NO_NAME, CallPairs
 from evaltap.evaluator.scoring.criteria.calls.shape import OTHER_TOOL, Name, Shape
 from evaltap.evaluator.scoring.criteria.calls.similarity import Similarity
@@ -50,32 +50,39 @@ def edit_similarity(pairs: CallPairs, costs: Costs, substitute: float) -> Findin
     """Return 1 - cost / longer length, not below 0, with the cheapest edit script as the reason."""
     if pairs.equals:
         return Finding(1.0)
-    return pairs.shape.recall(_edited, costs, substitute)
+    score, script = pairs.shape.recall(_edited, costs, substitute)
+    return Finding(score, _described(script, pairs))
 
 
-def _edited(shape: Shape, costs: Costs, substitute: float) -> Finding:
-    width, longer = len(shape.found), max(len(shape.found), len(shape.wanted))
+_Step: TypeAlias = tuple[EditKind, int, int, str]
+"""An edit with its cost as text."""
+
+
+def _edited(shape: Shape, costs: Costs, substitute: float) -> tuple[float, Sequence[_Step]]:
+    """Return the similarity, and the edits other than `keep`."""
+    longer = max(shape.width, len(shape.table))
     steps = [
         [substitute if score == OTHER_TOOL else 1.0 - score for score in row] for row in shape.table
     ]
-    script = edit_script(steps, width, costs)
+    script = edit_script(steps, shape.width, costs)
     cost = fsum(edit.cost for edit in script)
-    return Finding(max(0.0, (longer - cost) / longer) if longer else 1.0, _described(script, shape))
+    score = max(0.0, (longer - cost) / longer) if longer else 1.0
+    return score, [(*edit[:3], f"{edit.cost:.3g}") for edit in script if edit.kind != "keep"]
 
 
-def _described(script: Sequence[Edit], shape: Shape) -> str:
-    """Return an edit script as one line, without the unchanged calls."""
-    wanted, found = shape.wanted, shape.found
+def _described(script: Sequence[_Step], pairs: CallPairs) -> str:
+    """Return an edit script as one line."""
+    wanted, found = pairs.wanted_names, pairs.found_names
     steps = []
     for kind, one, other, cost in script:
         if kind == "delete":
             steps.append(f"delete {wanted[one] or NO_NAME}")
         elif kind == "insert":
             steps.append(f"insert {found[other] or NO_NAME}")
-        elif kind != "keep":
+        else:
             joint = "and" if kind == "swap" else "by"
             pair = f"{wanted[one] or NO_NAME} {joint} {found[other] or NO_NAME}"
-            steps.append(f"{kind} {pair} ({cost:.3g})")
+            steps.append(f"{kind} {pair} ({cost})")
     return "edit script: " + ", ".join(steps) if steps else ""
 
 
@@ -86,12 +93,8 @@ def argument_score(pairs: CallPairs) -> Finding:
     """
     if pairs.same:
         return _scores_by_tool((name, 1.0) for name in pairs.wanted_names)
-    return pairs.shape.recall(_argument_score)
-
-
-def _argument_score(shape: Shape) -> Finding:
-    chosen = shape.assigned
-    paired = zip(shape.wanted, chosen, shape.scores(chosen), strict=True)
+    chosen = pairs.assigned
+    paired = zip(pairs.wanted_names, chosen, pairs.shape.scores(chosen), strict=True)
     return _scores_by_tool((name, score) for name, other, score in paired if other >= 0)
 
 

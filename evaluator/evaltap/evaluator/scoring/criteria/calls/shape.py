@@ -1,9 +1,9 @@
-"""The shape of a comparison: which calls are alike and how much, without the calls themselves.
+"""The shape of a comparison: which calls are alike and how much, without the calls and their names.
 
 Most turns have one of few shapes, so what follows from a shape is computed once for all of them.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import lru_cache
 from math import fsum
 from typing import Any, Final, Generic, TypeAlias, TypeVar, TypeVarTuple, Unpack
@@ -11,7 +11,6 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar, TypeVarTuple, Unpack
 from evaltap.evaluator.scoring.criteria.calls.alignment import align
 from evaltap.evaluator.scoring.criteria.calls.assignment import assign
 from evaltap.evaluator.scoring.criteria.calls.matching import match_left
-from evaltap.evaluator.scoring.criteria.calls.similarity_matrix import Rows
 
 Name: TypeAlias = str | None
 Found = TypeVar("Found")
@@ -43,13 +42,13 @@ class Once(Generic[Found]):
 
 
 class Shape:
-    """The names of expected and actual calls and their similarities; `shape_of` returns shared ones."""
+    """The similarities of expected and actual calls; `shape_of` returns shared ones."""
 
-    def __init__(self, table: Table, wanted: Sequence[Name], found: Sequence[Name]) -> None:
+    def __init__(self, table: Table, width: int) -> None:
         self.table = table
         """OTHER_TOOL for calls to other tools."""
-        self.wanted = wanted
-        self.found = found
+        self.width = width
+        """How many actual calls there are."""
         self._recalled: dict[Hashable, Any] = {}  # whatever `recall` computes
 
     def recall(self, compute: Callable[["Shape", Unpack[Rest]], Found], *settings: *Rest) -> Found:
@@ -72,17 +71,18 @@ class Shape:
 
         Calls to one tool are paired even if their arguments have nothing in common.
         """
-        chosen = [-1] * len(self.wanted)
-        for wanted, found, block in self._blocks:
-            for one, column in zip(wanted, assign(block), strict=True):
+        chosen = [-1] * len(self.table)
+        for others, ones in by_tool(self.table, range(len(self.table))).items():
+            block = [[self.table[one][other] for other in others] for one in ones]
+            for one, column in zip(ones, assign(block), strict=True):
                 if column >= 0:
-                    chosen[one] = found[column]
+                    chosen[one] = others[column]
         return chosen
 
     @Once
     def aligned(self) -> list[int]:
         """The actual call of each reference call, or -1: the greatest total, in order."""
-        return align(self.table, len(self.found))
+        return align(self.table, self.width)
 
     @Once
     def assigned_total(self) -> float:
@@ -98,48 +98,48 @@ class Shape:
     def covers(self) -> bool:
         """Whether each reference call equals a different actual call."""
         edges = [[place for place, score in enumerate(row) if score == 1] for row in self.table]
-        return not match_left(len(edges), len(self.found), edges.__getitem__).uncovered_left
+        return not match_left(len(edges), self.width, edges.__getitem__).uncovered_left
 
     @Once
     def covered(self) -> bool:
         """Whether each actual call equals a different reference call."""
-        columns = range(len(self.found))
         edges = [
-            [one for one, row in enumerate(self.table) if row[place] == 1] for place in columns
+            [one for one, row in enumerate(self.table) if row[place] == 1]
+            for place in range(self.width)
         ]
-        return not match_left(len(edges), len(self.wanted), edges.__getitem__).uncovered_left
+        return not match_left(len(edges), len(self.table), edges.__getitem__).uncovered_left
 
     @Once
     def follows(self) -> bool:
         """Whether the reference is a subsequence of the actual calls."""
-        left = iter(range(len(self.found)))
+        left = iter(range(self.width))
         return all(any(row[other] == 1 for other in left) for row in self.table)
 
     @Once
     def equals(self) -> bool:
         """Whether both sides are the same calls in the same order."""
-        count = len(self.wanted)
-        return count == len(self.found) and all(self.table[n][n] == 1 for n in range(count))
-
-    @Once
-    def _blocks(self) -> list[tuple[list[int], list[int], Rows]]:
-        """For each tool that both sides call: the indexes of its calls, and their similarity."""
-        known = places(self.found)
-        return [
-            (ones, known[name], [[self.table[one][other] for other in known[name]] for one in ones])
-            for name, ones in places(self.wanted).items()
-            if name in known
-        ]
+        count = len(self.table)
+        return count == self.width and all(self.table[n][n] == 1 for n in range(count))
 
 
 shared_shapes: Final = lru_cache(maxsize=_RECALLED)(Shape)
 """The shapes that were met last."""
 
 
-def shape_of(table: Table, wanted: Sequence[Name], found: Sequence[Name]) -> Shape:
-    """Return the shape of a table, which is shared among comparisons of few calls."""
-    make = shared_shapes if len(wanted) * len(found) <= _SMALL else Shape
-    return make(table, tuple(wanted), tuple(found))
+def shape_of(table: Table, width: int) -> Shape:
+    """Return the shape of a table with `width` columns, which is shared among comparisons of few calls."""
+    make = shared_shapes if len(table) * width <= _SMALL else Shape
+    return make(table, width)
+
+
+def by_tool(table: Table, rows: Iterable[int]) -> dict[tuple[int, ...], list[int]]:
+    """Return the reference calls among `rows` to each tool, by the indexes of the actual calls to it."""
+    found: dict[tuple[int, ...], list[int]] = {}
+    for one in rows:
+        others = tuple([other for other, score in enumerate(table[one]) if score != OTHER_TOOL])
+        if others:
+            found.setdefault(others, []).append(one)
+    return found
 
 
 def places(names: Sequence[Name]) -> dict[str, list[int]]:

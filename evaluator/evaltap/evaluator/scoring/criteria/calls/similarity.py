@@ -30,7 +30,7 @@ from evaltap.schemas.formats.criteria import ValueCriterion
 _EXACT: Final = 2**53
 _LARGEST: Final = 10**21
 """From here on, numbers are written with an exponent."""
-FEW: Final = 9  # up to this number of pairs, comparing each is faster than building columns
+_FEW: Final = 9  # up to this number of pairs, comparing each is faster than building columns
 
 
 class Similarity:
@@ -49,6 +49,8 @@ class Similarity:
         self._counts_missing = mode != "subset"
         self._counts_extra = mode != "superset"
         self._counts_all = self._counts_missing and self._counts_extra
+        self._plain = self._is_plain(self._root) and not self._root.whole
+        self._selects = self._root.selects_below
 
     def pair(self, reference: Value, actual: Value) -> float:
         """Return the similarity of two values; exactly 1 if and only if no compared part differs."""
@@ -60,11 +62,20 @@ class Similarity:
         """Return what `pair` returns, without expecting that most values are equal."""
         if self.ignores_values:
             return 1.0
-        root, reference, actual = self._root, _stated(reference), _stated(actual)
-        score = self._outer_score(root, reference, actual)
+        root, reference, actual = self._root, self._read(reference), self._read(actual)
+        if self._plain and type(reference) is dict and type(actual) is dict:  # most calls
+            score = self._plain_score(root.default, reference, actual)
+        else:
+            score = self._outer_score(root, reference, actual)
         if score < 1 and _is_rounded(reference):
             score = self._outer_score(root, _rounded(reference), _rounded(actual))
         return score if score > 0 else 0.0
+
+    def _read(self, value: Value) -> Value:
+        """Return what is compared of a value.  Missing arguments count as empty: recorders write either."""
+        if self._selects and type(value) is dict:
+            value = self._root.selected(value)
+        return {} if value is None else value
 
     def _outer_score(self, root: Comparison, reference: Value, actual: Value) -> float:
         if type(reference) is dict and type(actual) is dict and not root.whole:
@@ -75,9 +86,9 @@ class Similarity:
         """Return the similarity of each reference (a row) with each actual value."""
         if self.ignores_values:
             return [[1.0] * len(actuals) for _ in references]
-        if len(references) * len(actuals) <= FEW:
+        if len(references) * len(actuals) <= _FEW:
             return [[self.pair(one, other) for other in actuals] for one in references]
-        references, actuals = [*map(_stated, references)], [*map(_stated, actuals)]
+        references, actuals = [*map(self._read, references)], [*map(self._read, actuals)]
         rows = similarity_rows(self._root, references, actuals, self._score, self._counts)
         return [
             [self.compare(one, other) for other in actuals]
@@ -90,7 +101,7 @@ class Similarity:
         """Return the differences as (path, reference, actual), with `...` for a missing value."""
         if self.ignores_values:
             return []
-        return [*self._changes(self._root, "", _stated(reference), _stated(actual))]
+        return [*self._changes(self._root, "", self._read(reference), self._read(actual))]
 
     def _score(self, node: Comparison, reference: Value, actual: Value) -> float:
         score = self._raw_score(node, reference, actual)
@@ -105,7 +116,7 @@ class Similarity:
         return 1.0 if node.equal(reference, actual) else 0.0
 
     def _object_score(self, node: Comparison, reference: Object, actual: Object) -> float:
-        if node.plain and not node.differs and (node is not self._root or self._counts_all):
+        if self._is_plain(node):
             return self._plain_score(node.default, reference, actual)
         total = score = 0.0
         part, own = node.default, node.differs
@@ -128,6 +139,10 @@ class Similarity:
                 if part.required:
                     return VETO
         return _share(score, total)
+
+    def _is_plain(self, node: Comparison) -> bool:
+        """Return whether no rule applies to the keys of an object."""
+        return node.plain and not node.differs and (node is not self._root or self._counts_all)
 
     def _plain_score(self, part: Comparison, reference: Object, actual: Object) -> float:
         """Return the share of keys with equal values, where no rule applies."""
@@ -180,10 +195,13 @@ class Similarity:
                 score = self._raw_score(node, _rounded(reference), _rounded(actual))
             return [] if score == 1 else [(path, reference, actual)]
         found: list[tuple[str, Value, Value]] = []
+        part, own = node.default, node.differs
         for key in (*sorted(reference), *sorted(actual.keys() - reference.keys())):
-            one, other, part = reference.get(key, ...), actual.get(key, ...), node.part(key)
-            if type(one) is str and one == other and part.plain:  # most values
-                continue
+            one, other = reference.get(key, ...), actual.get(key, ...)
+            if own:
+                part = node.part(key)
+            if type(one) in PLAIN and type(one) is type(other) and one == other and part.plain:
+                continue  # most values
             weightless = not part.weight and not part.required
             if part.ignore or weightless or not self._counts(node, key in reference, key in actual):
                 continue
@@ -209,21 +227,20 @@ def _same_bytes(one: Value, other: Value) -> bool:
         return False
 
 
-def _stated(value: Value) -> Value:
-    """Treat missing arguments as empty: recorders write either for a call without any."""
-    return {} if value is None else value
-
-
 def _is_rounded(value: Value) -> bool:
     """Return whether a value has a number that an eval set may keep in place of an integer beyond 2^53."""
     kind = type(value)
+    if kind is dict or kind is list:
+        for one in value.values() if kind is dict else value:
+            inner = type(one)
+            if inner is str or inner is bool or (inner is int and -_EXACT < one < _EXACT):
+                continue  # most values
+            if _is_rounded(one):
+                return True
+        return False
     if kind is int:
         return _EXACT <= abs(value) < _LARGEST and format_number(value) == str(value)
-    if kind is float:
-        return bool(abs(value) >= _LARGEST)
-    if kind is dict or kind is list:
-        return any(map(_is_rounded, value.values() if kind is dict else value))
-    return False
+    return kind is float and abs(value) >= _LARGEST
 
 
 def _rounded(value: Value) -> Value:

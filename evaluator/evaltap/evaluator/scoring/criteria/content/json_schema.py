@@ -40,6 +40,8 @@ def compile_schema(schema: Json) -> Callable[[Json], str | None]:
             return f"compile json schema: reference {missing.ref} is not in the schema"
         except RecursionError:
             return "json schema validation failed: the value or the schema is nested too deeply"
+        except OverflowError:
+            return "json schema validation failed: a number is out of the range of doubles"
         if error is None:
             return None
         return f"json schema validation failed: at {error.json_path}: {error.message[:400]}"

@@ -69,7 +69,7 @@ MEASURES: Final[Mapping[str, Measure]] = {
 
 def normalized(text: str, *, case_sensitive: bool, keep_space: bool) -> str:
     """Return the text in the form in which it is compared; é is one letter, however it is encoded."""
-    text = normalize("NFC", text)
+    text = normalize("NFC", text).replace("\u2019", "'")
     if not keep_space:
         text = _SPACE.sub(" ", text).strip()
     return text if case_sensitive else text.casefold()

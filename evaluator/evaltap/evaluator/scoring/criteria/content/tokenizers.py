@@ -18,6 +18,14 @@ _APART: Final = re.compile(f"[{_CHINESE_JAPANESE}\uac00-\ud7af]")
 _MARKED: Final = re.compile(f"[{_THAI_LAO_BURMESE_KHMER}]")
 WITHOUT_SPACES: Final = _CHINESE_JAPANESE + _THAI_LAO_BURMESE_KHMER
 """The letters of scripts without spaces, for a set in a pattern: a word may begin and end at each of them."""
+MARKS: Final = (
+    r"\u0300-\u036f\u0483-\u0487\u0591-\u05bd\u05bf\u05c1\u05c2\u05c7\u0610-\u061a\u064b-\u065f\u0670"
+    r"\u06d6-\u06dc\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed\u0900-\u0963\u0966-\u0dff\u0f71-\u0f84"
+)
+"""Accents, vowel signs and what else is part of a word although `\\w` lacks it, for a set in a pattern: of
+Latin, Cyrillic, Hebrew and Arabic, and all that is not punctuation in the scripts of India and Tibet."""
+IN_A_WORD: Final = rf"(?:[^\W{WITHOUT_SPACES}]|[{MARKS}])"
+"""The pattern of a character that only occurs within words between spaces or punctuation."""
 
 
 def ascii_words(text: str, *, use_stemmer: bool = False) -> list[str]:

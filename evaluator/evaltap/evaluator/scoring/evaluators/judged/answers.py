@@ -5,7 +5,7 @@ that each tolerates, are those of tRPC-Agent-Go's response scorers.
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from evaltap.evaluator.cases.text import quoted
@@ -57,12 +57,18 @@ def read_validity(text: str) -> Verdict:
         raise JudgeInvalid(
             f"expected the lines '{_REASONING}' and '{_VALID}'; found {quoted(text)}"
         )
-    labels = [lines[n].strip()[len(_VALID) :].strip().lower() for n in places]
+    labels = [_label(lines, n) for n in places]
     score = float(labels[-1] == "valid")
     if score and any(label != "valid" for label in labels):
         raise JudgeInvalid(f"the answer says {' and then '.join(labels)}; expected one verdict")
     reasoning = "\n".join(lines[begin : places[-1]]).strip()
     return Verdict(score, reasoning[len(_REASONING) :].strip(), value=score)
+
+
+def _label(lines: Sequence[str], place: int) -> str:
+    """Return the label of a line, or the next line with words if that is where it stands."""
+    rest = [lines[place].strip()[len(_VALID) :], *lines[place + 1 :]]
+    return next((line.strip().lower() for line in rest if line.strip()), "")
 
 
 def read_rubrics(text: str, ids: Collection[str]) -> Verdict:
@@ -108,12 +114,12 @@ def read_category(text: str, scores: Mapping[str, float]) -> Verdict:
     """
     answer = _object(text)
     category = answer.get("category")
-    if not isinstance(category, str) or not category.strip():
+    if not isinstance(category, str):
         raise JudgeInvalid(f"category is required; found {category!r}")
-    label, reason = category.strip(), _reason(answer)
-    if label not in scores:
-        reason = f"unknown category {label!r}, known: {', '.join(scores)}; {reason}"
-    return Verdict(scores.get(label, 0.0), reason, value=label)
+    reason = _reason(answer)
+    if category not in scores:
+        reason = f"unknown category {category!r}, known: {', '.join(scores)}; {reason}"
+    return Verdict(scores.get(category, 0.0), reason, value=category)
 
 
 def read_sentence_labels(text: str, count: int | None = None) -> Verdict:

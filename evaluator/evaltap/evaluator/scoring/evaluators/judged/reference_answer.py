@@ -74,4 +74,4 @@ def final_response(metric: EvalMetric, **own: Unpack[JudgedOperators]) -> Judged
             read_validity,
         )
 
-    return Judged("llm_final_response", f"1.{VERSION}", metric, build, **own)
+    return Judged("llm_final_response", f"2.{VERSION}", metric, build, **own)

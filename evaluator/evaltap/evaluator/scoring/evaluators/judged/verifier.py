@@ -69,7 +69,7 @@ def pairwise(metric: EvalMetric) -> Judged:
             lambda: _request(view, turn.user_text, turn.final_text, other), read_letters
         )
 
-    return Judged("llm_verifier_pairwise", f"1.{VERSION}", metric, build, needs_rubrics=True)
+    return Judged("llm_verifier_pairwise", f"2.{VERSION}", metric, build, needs_rubrics=True)
 
 
 def _request(view: TurnView, user_text: str | None, answer: str | None, other: str) -> JudgeRequest:
@@ -112,7 +112,7 @@ def _tokens(text: str) -> list[list[TokenChoice]]:
 def _candidates(tokens: Sequence[Sequence[TokenChoice]], tag: str) -> Iterator[tuple[str, float]]:
     """Yield the letters that might have followed a tag, with their log-probabilities.
 
-    The letter may share its token with the end of the tag, or with white space.
+    The letter may share its token with the end of the tag, or with white space, and may be a small one.
     """
     said = "".join(token[0].text for token in tokens if token)
     end = said.rfind(tag) + len(tag)
@@ -125,7 +125,7 @@ def _candidates(tokens: Sequence[Sequence[TokenChoice]], tag: str) -> Iterator[t
         if begin <= place < begin + length:
             before = token[0].text[: max(0, end - begin)]
             for choice in token:
-                rest = choice.text.removeprefix(before).strip()
+                rest = choice.text.removeprefix(before).strip().upper()
                 if choice.text.startswith(before) and len(rest) == 1 and rest in LETTERS:
                     yield rest, choice.logprob
             return
@@ -133,12 +133,18 @@ def _candidates(tokens: Sequence[Sequence[TokenChoice]], tag: str) -> Iterator[t
 
 
 def _expectation(side: str, candidates: Iterator[tuple[str, float]]) -> float:
-    """Return the mean of the letters' values, weighted by their probabilities; 1 is the best."""
-    found = list(candidates)
+    """Return the mean of the letters' values, weighted by their probabilities; 1 is the best.
+
+    Of the tokens that are one letter, such as `B` and ` b`, the most probable counts, as in tRPC-Agent-Go:
+    endpoints list the token that was said once more, not always with the same digits.
+    """
+    found: dict[str, float] = {}
+    for letter, logprob in candidates:
+        found[letter] = max(logprob, found.get(letter, logprob))
     if not found:
         raise JudgeInvalid(f"no letter from A to T follows <score_{side}>")
-    highest = max(logprob for _, logprob in found)
-    weights = [math.exp(logprob - highest) for _, logprob in found]
-    values = [1 - LETTERS.index(letter) / (len(LETTERS) - 1) for letter, _ in found]
+    highest = max(found.values())
+    weights = [math.exp(logprob - highest) for logprob in found.values()]
+    values = [1 - LETTERS.index(letter) / (len(LETTERS) - 1) for letter in found]
     total = math.fsum(weights)
     return math.fsum(w * v for w, v in zip(weights, values, strict=True)) / total
