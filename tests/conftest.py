@@ -119,7 +119,13 @@ def apache_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run slow tests of a broker with Apache Kafka alone where it can run, not with its substitute too."""
+    """Run slow tests of a broker with Apache Kafka alone where it can run, not with its substitute too.
+
+    CI repeats tests that fail, but none that kills processes at random: once in a hundred runs is a fault there.
+    """
+    for one in items:
+        if one.get_closest_marker("chaos") and config.pluginmanager.hasplugin("rerunfailures"):
+            one.add_marker(pytest.mark.flaky(reruns=0))
     twice = [one for one in items if _is_slow_with_noida(one)]
     if twice and not apache.missing():
         items[:] = [one for one in items if one not in twice]

@@ -27,7 +27,9 @@ from check_jsonschema.builtin_schemas import get_builtin_schema
 
 from evaltap.cli.declared import options_of
 from evaltap.cli.main import build_parser, main, named
+from evaltap.evaluator.ingest.topics.clients import create_topics
 from evaltap.schemas.files.documents import read_metrics
+from support.builders.topics import location
 from support.servers import apache, otel_collector
 from support.servers.alert_server import wait_for
 from support.servers.broker import Broker, free_port
@@ -439,11 +441,12 @@ def test_the_evaluator_of_compose_serves_the_page_and_health(
     for written, here in places.items():
         command = [one.replace(written, here) for one in command]
     command = [one for one in command if not one.startswith("--dlq-topic")]
+    create_topics(location(broker.log()), {broker.name("evaltap.cases"): 1})  # as topics.sh does
     environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
     program = [sys.executable, "-c", "from evaltap.cli.main import main; main()", *command]
-    with subprocess.Popen(program, env=environment, stderr=subprocess.DEVNULL) as process:
+    with subprocess.Popen(program, env=environment) as process:
         try:
-            wait_for(lambda: status_of(f"http://127.0.0.1:{health}/readyz") == 200, 60)
+            wait_for(lambda: status_of(f"http://127.0.0.1:{health}/readyz") == 200, 120)
             assert status_of(f"http://localhost:{page}/") in (200, 303)
             assert status_of(f"http://localhost:{page}/", host=f"evil.example:{page}") == 421
         finally:
