@@ -121,7 +121,8 @@ def apache_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Run slow tests of a broker with Apache Kafka alone where it can run, not with its substitute too.
 
-    CI repeats tests that fail, but none that kills processes at random: once in a hundred runs is a fault there.
+    CI repeats a test that fails, but none that kills processes at random: there, once in a hundred runs
+    is a fault.
     """
     for one in items:
         if one.get_closest_marker("chaos") and config.pluginmanager.hasplugin("rerunfailures"):
