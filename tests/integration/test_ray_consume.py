@@ -245,12 +245,15 @@ def test_a_budget_is_kept_by_all_workers_together(cluster: Nodes, tmp_path: Path
 def test_limits_of_a_judge_are_divided_among_the_workers(cluster: Nodes, tmp_path: Path) -> None:
     write_cases(tmp_path, [f"answer {n}" for n in range(40)], RUBRIC)
     at_a_time, most = [0], [0]
-    lock = threading.Lock()
+    lock, both_ask = threading.Lock(), threading.Event()
 
     def counting(body: dict[str, Any]) -> Answer:
         with lock:
             at_a_time[0] += 1
             most[0] = max(most[0], at_a_time[0])
+        if most[0] > 2:
+            both_ask.set()
+        both_ask.wait(20)  # until the second worker has started, too
         try:
             return verdict(body)
         finally:

@@ -43,7 +43,7 @@ SAMPLE = re.compile(
 
 def get(url: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
+        with urllib.request.urlopen(url, timeout=30) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:
@@ -89,7 +89,7 @@ def test_probes_and_figures_of_a_running_consumer(consumer: Program) -> None:
     wait_for(lambda: figure(url, "evaltap_turns_scored_total") == 80, 60)
 
     assert get(f"{url}/healthz") == (200, "ok\n")
-    assert get(f"{url}/readyz") == (200, "ready\n")
+    wait_for(lambda: get(f"{url}/readyz") == (200, "ready\n"), 60)
     assert get(f"{url}/nothing")[0] == 404
     text = get(f"{url}/metrics")[1]
     for line in text.splitlines():
@@ -119,15 +119,15 @@ def test_a_reload_takes_new_files_and_keeps_the_old_ones_when_they_are_bad(
 
     Path("m.json").write_text("[{")
     consumer.process.send_signal(signal.SIGHUP)
-    wait_for(lambda: "the old ones stay in effect" in consumer.output)
-    assert get(f"{url}/readyz")[0] == 200
+    wait_for(lambda: "the old ones stay in effect" in consumer.output, 60)
+    wait_for(lambda: get(f"{url}/readyz")[0] == 200, 60)
 
     rules = {"watch": [{"name": "x", "signal": "pass_rate", "metric": "nothing"}]}
     old = Path("monitor.json").read_text()
     write_metrics()
     Path("monitor.json").write_text(json.dumps(rules))
     consumer.process.send_signal(signal.SIGHUP)
-    wait_for(lambda: "no metric 'nothing'" in consumer.output)
+    wait_for(lambda: "no metric 'nothing'" in consumer.output, 60)
 
     Path("monitor.json").write_text(old)
     metrics = json.loads(Path("m.json").read_text())
@@ -135,7 +135,7 @@ def test_a_reload_takes_new_files_and_keeps_the_old_ones_when_they_are_bad(
                               "evaluatorName": "final_response_avg_score"}]))  # fmt: skip
     consumer.process.send_signal(signal.SIGHUP)
     wait_for(lambda: figure(url, "evaltap_turns_scored_total") == 160, 60)
-    assert get(f"{url}/readyz")[0] == 200
+    wait_for(lambda: get(f"{url}/readyz")[0] == 200, 60)
     assert "reloaded the changed files" in consumer.output
     assert consumer.stop() == 0
 

@@ -68,7 +68,7 @@ def alert_server() -> Iterator[Received]:
         yield received
 
 
-def wait_for(holds: Callable[[], bool], seconds: float = 20.0) -> None:
+def wait_for(holds: Callable[[], bool], seconds: float = 60.0) -> None:
     """Wait until something holds; fail when it does not in time."""
     until = time.monotonic() + seconds
     while not holds():
