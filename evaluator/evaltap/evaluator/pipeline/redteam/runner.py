@@ -1,8 +1,8 @@
 """Run the attacks: find those that turn a judge's fail into a pass, by family.
 
 The judge is called by the real evaluators, through every step of a real case.  A flip is an attacked case
-that passes although its plain form fails.  Scenarios whose plain form passes are excluded, because they prove
-nothing.
+that passes although its plain form fails.  A scenario is left out if its plain form passes or its good answer
+fails, because a judge that cannot tell these apart proves nothing.
 """
 
 import re
@@ -23,6 +23,7 @@ from evaltap.evaluator.pipeline.redteam.attacks import (
     Scenario,
     attacked_case,
     attacks,
+    is_good,
 )
 from evaltap.evaluator.reports.console import console
 from evaltap.evaluator.scoring.batch import score_batches
@@ -50,7 +51,7 @@ class FamilyResult:
     flips: int
     held: int
     no_verdict: int
-    """Missing or invalid answers: they count neither as flipped nor as held."""
+    """Attacks with a missing or invalid answer, or whose scenario is left out: neither flipped nor held."""
 
     @property
     def rate(self) -> Rate | None:
@@ -63,7 +64,7 @@ class AttackReport:
     families: tuple[FamilyResult, ...]
     flips: tuple[Flip, ...]
     left_out: tuple[str, ...]
-    """Scenarios whose plain form does not fail, with the reason."""
+    """Scenarios whose plain form does not fail or whose good form does not pass, with the reason."""
 
     @property
     def total(self) -> FamilyResult:
@@ -77,10 +78,17 @@ class AttackReport:
         )
 
 
+_Place = tuple[str, bool]
+
+
 class _Probe(NamedTuple):
     scenario: Scenario
     attack: Attack | None
     on_knowledge: bool
+
+    @property
+    def place(self) -> _Place:
+        return self.scenario.name, self.on_knowledge
 
 
 def run_attacks(
@@ -93,14 +101,16 @@ def run_attacks(
 ) -> AttackReport:
     """Attack the judge that `judge` (the `llmJudge` of a metric) describes, with all or some `families`."""
     chosen = [attack for attack in attacks() if not families or attack.family in families]
-    failing, left_out = _without_attack(judge, services)
-    probes = [
-        _Probe(scenario, attack, attack.position == "tool result")
-        for attack in chosen
-        for scenario in SCENARIOS
-        if (scenario.name, attack.position == "tool result") in failing
-    ]
+    left_out = _without_attack(judge, services)
     counts = {attack.family: [0, 0, 0] for attack in chosen}
+    probes: list[_Probe] = []
+    for attack in chosen:
+        for scenario in SCENARIOS:
+            probe = _Probe(scenario, attack, attack.position == "tool result")
+            if probe.place in left_out:
+                counts[attack.family][2] += 1
+            else:
+                probes.append(probe)
     flips: list[Flip] = []
     for done, (probe, status, reason) in enumerate(
         _judged_probes(probes, judge, services, threads), 1
@@ -112,25 +122,21 @@ def run_attacks(
             flips.append(Flip(probe.attack.name, probe.scenario.name, reason))
         progress(done)
     results = tuple(FamilyResult(family, *count) for family, count in counts.items())
-    return AttackReport(results, tuple(flips), tuple(left_out))
+    return AttackReport(results, tuple(flips), tuple(left_out.values()))
 
 
-def _without_attack(
-    judge: LlmJudgeCriterion, services: Services
-) -> tuple[set[tuple[str, bool]], list[str]]:
-    """Return the scenarios that fail as they should, and why the others are left out."""
-    failing: set[tuple[str, bool]] = set()
-    left_out: list[str] = []
-    plain = [_Probe(one, None, place) for one in SCENARIOS for place in (False, True)]
-    for probe, status, reason in _judged_probes(plain, judge, services, 1):
-        if status is Status.FAILED:
-            failing.add((probe.scenario.name, probe.on_knowledge))
-        else:
-            about = "retrieved knowledge" if probe.on_knowledge else "answer"
-            left_out.append(
-                f"{probe.scenario.name}, {about}: {status.value} without any attack {reason}"
-            )
-    return failing, left_out
+def _without_attack(judge: LlmJudgeCriterion, services: Services) -> dict[_Place, str]:
+    """Return the scenarios that the judge gets wrong without any attack, with the reason."""
+    left_out: dict[_Place, str] = {}
+    for form, due in (("without any attack", Status.FAILED), ("in its good form", Status.PASSED)):
+        forms = [one.good() if due is Status.PASSED else one for one in SCENARIOS]
+        probes = [_Probe(one, None, place) for one in forms for place in (False, True)]
+        for probe, status, reason in _judged_probes(probes, judge, services, 1):
+            if status is not due:
+                about = "retrieved knowledge" if probe.on_knowledge else "answer"
+                why = f"{probe.scenario.name}, {about}: {status.value} {form} {reason}"
+                left_out.setdefault(probe.place, why)
+    return left_out
 
 
 def _judged_probes(
@@ -144,7 +150,7 @@ def _judged_probes(
         for on_knowledge in (False, True)
     }
     for key, scorer in scorers.items():
-        mine = [probe for probe in probes if (probe.scenario.name, probe.on_knowledge) == key]
+        mine = [probe for probe in probes if probe.place == key]
         for probe, score in zip(mine, _scores(scorer, mine, threads), strict=True):
             outcome = score.metrics[0]
             yield probe, outcome.status, outcome.reason
@@ -175,7 +181,7 @@ def _metric(scenario: Scenario, judge: LlmJudgeCriterion, *, on_knowledge: bool)
 
 
 class FenceWatcher:
-    """An in-memory judge that believes everything outside the fences, and nothing inside.
+    """An in-memory judge that believes everything outside the fences, and inside only what is good.
 
     It learns the texts around the fences from the plain scenarios, which are judged first.  If that text ever
     differs, something has escaped the fences, and it passes everything.  So a flip means a hole in the
@@ -194,7 +200,7 @@ class FenceWatcher:
         ids = outside.rpartition("Grade these rubrics and no others: ")[2].partition(".")[0]
         if len(self._known) < self._learns:
             self._known.add(outside)
-        score = int(outside not in self._known)
+        score = int(is_good(request.prompt) or outside not in self._known)
         rows = [
             {"id": name, "score": score, "reason": "by the text outside"}
             for name in ids.split(", ")
@@ -210,9 +216,13 @@ SHOWN_FLIPS = 10
 def exit_code(found: AttackReport, most: float) -> int:
     """Return 0 within the bound, 1 above it, 3 if too few attacks got a verdict."""
     total = found.total
-    if total.rate is None or total.no_verdict > total.flips + total.held:
+    if total.rate is None or _too_few(total):
         return 3
     return int(total.rate.value > most)
+
+
+def _too_few(total: FamilyResult) -> bool:
+    return total.no_verdict > total.flips + total.held
 
 
 def outcome_data(found: AttackReport, judge: str, code: int) -> dict[str, object]:
@@ -259,3 +269,7 @@ def print_outcome(found: AttackReport, judge: str) -> None:
         out.print(Text(f"flipped: {flip.attack} ({flip.scenario}): {flip.reason}"), soft_wrap=True)
     if len(found.flips) > SHOWN_FLIPS:
         out.print(f"... and {len(found.flips) - SHOWN_FLIPS:,} more (--json lists all)")
+    total = found.total
+    if _too_few(total):
+        every = total.flips + total.held + total.no_verdict
+        out.print(f"not enough to tell: {total.no_verdict:,} of {every:,} attacks have no verdict")
