@@ -5,8 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from evaltap.evaluator.analysis.summaries.summaries import Summaries
 from evaltap.evaluator.monitoring.turns import counting_of, read_turns
+from evaltap.evaluator.page.request import PageRequest
+from evaltap.evaluator.page.security.access import Person
+from evaltap.evaluator.page.views import cases, overview
 from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.readers import Readers
 from evaltap.schemas.formats.monitor import Watch
 from support.builders.cases import write_log
 from support.builders.commands import Evaltap
@@ -119,3 +124,52 @@ def test_a_report_says_that_they_are_among_its_cases(evaltap: Evaltap, tmp_path:
 
     among = "2 turns of `evaltap run` and `evaltap replay` are among these cases"
     assert [among in shown for shown in (alone, both, runs)] == [False, True, False]
+
+
+def on_page(**given: str) -> PageRequest:
+    return PageRequest(given, Person("ann", "admin"), Path("x.duckdb"))
+
+
+@pytest.mark.slow
+def test_the_page_counts_them_only_without_traffic(evaltap: Evaltap, tmp_path: Path) -> None:
+    def shown() -> tuple[overview.Overview, int]:
+        with Store("x.duckdb") as store:
+            Summaries(store).refresh()
+            with Readers(store).reading() as reader:
+                page = overview.read(reader, on_page())
+                return page, sum(sum(one.rate.counts.values()) for one in page.metrics)
+
+    alone, verdicts_alone = shown()
+    land_traffic(evaltap, tmp_path)  # without a score
+    beside, verdicts_beside = shown()
+
+    assert (alone.turns, verdicts_alone, alone.left_out) == (2, 4, "")
+    assert (beside.turns, verdicts_beside) == (1, 0)
+    assert beside.delivery is not None
+    assert beside.delivery.unscored == 1
+    assert LEFT_OUT in beside.left_out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("summarised", [True, False])
+def test_lists_of_cases_leave_them_out_unless_the_filter_names_them(
+    evaltap: Evaltap, tmp_path: Path, summarised: bool
+) -> None:
+    land_traffic(evaltap, tmp_path)
+
+    with Store("x.duckdb") as store:
+        if summarised:
+            Summaries(store).refresh()
+        with Readers(store).reading() as reader:
+            pages = [cases.read(reader, on_page(q=q)) for q in ("", "environment:experiment")]
+    _, _, said = evaltap("cases", "x.duckdb")
+    listed = [
+        json.loads(evaltap("cases", "x.duckdb", *chosen, "--json")[1])
+        for chosen in ((), ("set:math*",), ("--where", "environment = 'experiment'"))
+    ]
+
+    assert [page.matched for page in pages] == [1, 2]
+    assert LEFT_OUT in pages[0].left_out
+    assert not pages[1].left_out
+    assert [len(found) for found in listed] == [1, 2, 2]
+    assert LEFT_OUT in said

@@ -54,11 +54,12 @@ class Store:
     def cases(self, filter: str = "", *, where: str = "", limit: int | None = None) -> Table:
         """Return the cases that match a filter and an SQL condition, as `evaltap cases` lists them.
 
+        Where traffic has landed, too, runs on cases are left out unless the filter names them.
         Raises InputError for an invalid filter, condition or limit.
         """
         if limit is not None and limit < 0:
             raise InputError(f"limit: found {limit}; expected 0 or more")
-        choice = Choice(parse_filter(filter), where)
+        choice = Choice(parse_filter(filter), where, traffic=True)
         with open_to_read(self.path) as store:
             catch_up(store)
             found = list_page(store, choice, _ALL if limit is None else limit)

@@ -64,10 +64,11 @@ class Questions:
     def find_cases(self, filter: str = "", limit: int = 20, after: str = "") -> Data:
         """List the cases that match a filter, e.g. `status:failed tool:refund since:7d sort:worst`.
 
-        An empty filter lists the newest. Pass the `next` of a reply as `after` for the next page; long cases
-        make pages shorter than `limit`.
+        An empty filter lists the newest, without runs on cases if there is traffic, too
+        (`environment:experiment` lists them). Pass the `next` of a reply as `after` for the next page; long
+        cases make pages shorter than `limit`.
         """
-        choice = Choice(parse_filter(filter))
+        choice = Choice(parse_filter(filter), traffic=True)
         most = _within(limit, MOST_CASES, "limit")
         with open_to_read(self.db) as store:
             catch_up(store)

@@ -128,6 +128,9 @@ class CasesOptions:
     Fields:
     FIELDS
 
+    Runs of `evaltap run` and `evaltap replay` are left out where traffic has landed,
+    too, unless the filter names environment, version, run, set or id.
+
     Column fb: + thumbs up, - thumbs down
 
     exit code: 0 listed, even if nothing matches; 2 bad input

@@ -6,6 +6,7 @@ from datetime import datetime
 from functools import partial
 from typing import Final, NamedTuple
 
+from evaltap.evaluator.analysis.filters.traffic import without_runs
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.page.request import SharedAnswers
 from evaltap.evaluator.page.traffic import Span
@@ -28,7 +29,7 @@ WITH failures AS MATERIALIZED (
   FROM turn_scores SEMI JOIN (
     SELECT app_name, eval_set_id, eval_id FROM case_index
     WHERE severity >= 3 AND last_at >= $start AND first_at < $until
-      AND ($app::VARCHAR = '' OR app_name = $app)
+      AND ($app::VARCHAR = '' OR app_name = $app) AND {apart}
   ) USING (app_name, eval_set_id, eval_id)
   WHERE status IN ('failed', 'error') AND scored_at >= $start
   QUALIFY row_number() OVER (
@@ -73,7 +74,7 @@ SELECT kind, 'crashed', message, count(*), min(started_at) FROM (
   FROM turns t SEMI JOIN (
     SELECT app_name, eval_set_id, eval_id FROM case_index
     WHERE severity = 5 AND last_at >= $start AND first_at < $until
-      AND ($app::VARCHAR = '' OR app_name = $app)
+      AND ($app::VARCHAR = '' OR app_name = $app) AND {apart}
   ) USING (app_name, eval_set_id, eval_id)
   WHERE status IN ('error', 'incomplete') AND started_at >= $start AND started_at < $until
   QUALIFY turn_revision = max(turn_revision) OVER (PARTITION BY app_name, eval_set_id, eval_id, invocation_id)
@@ -172,6 +173,7 @@ def _groups(
 ) -> dict[_Key, list[_RecordedReason]]:
     """Return reasons by metric, status and pattern, the newest of each first."""
     groups: dict[_Key, list[_RecordedReason]] = {}
+    query = query.format(apart=without_runs(reader, app="app_name") or "TRUE")
     for metric, status, reason, turns, since in reader.rows(query, span.parameters(app)):
         text = reason if status == "crashed" else readable(reason)
         found_reason = _RecordedReason(reason, text, turns, since)

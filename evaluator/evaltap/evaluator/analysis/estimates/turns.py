@@ -266,11 +266,13 @@ def newest_verdicts(
     """Yield the newest verdicts on turns that started, or landed, within some stored times.
 
     These are all of them as long as there are few; a page cannot wait for all of a million.  Without slices
-    and scores; otherwise like `choose_turns` for the pass rate.
+    and scores; otherwise like `choose_turns` for the pass rate of the traffic.
     """
     ((last,),) = store.rows("SELECT coalesce(max(rowid), 0) FROM turn_scores")
     query = sql(__name__, "newest_verdicts").format(
-        first=max(0, last - MOST_NEWEST), session=CASE.key
+        first=max(0, last - MOST_NEWEST),
+        session=CASE.key,
+        apart=without_runs(store, app="app_name") or "TRUE",
     )
     with store.scratch(query, {"since": since, "until": until, "app": app}) as table:
         yield Turns(store, table)

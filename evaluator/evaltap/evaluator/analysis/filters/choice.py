@@ -19,6 +19,7 @@ from evaltap.evaluator.analysis.filters.terms import (
     matches,
     moment,
 )
+from evaltap.evaluator.analysis.filters.traffic import told_of_runs, without_runs
 from evaltap.evaluator.analysis.summaries.summaries import current_marks
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.store.queries import StoreReader
@@ -161,15 +162,26 @@ class Choice:
 
     filter: Filter = NO_FILTER
     where: str = ""
+    traffic: bool = False
+    """Whether to leave out runs on cases where traffic has landed, too, unless the choice names them."""
 
     def __bool__(self) -> bool:
         return bool(self.filter.terms or self.where)
+
+    @property
+    def leaves_out_runs(self) -> bool:
+        return self.traffic and not self.filter.names_runs
 
     @property
     def text(self) -> str:
         """The choice as the user wrote it."""
         parts = [self.filter.text, f"where {self.where}" if self.where else ""]
         return ", ".join(part for part in parts if part)
+
+
+def told_of_left_out(store: StoreReader, choice: Choice) -> str:
+    """Return a sentence on the turns of runs that a choice leaves out; empty if these are none."""
+    return told_of_runs(store, choice.where) if choice.leaves_out_runs else ""
 
 
 class ChosenQuery(NamedTuple):
@@ -219,7 +231,8 @@ def fitting_query(
     if has_summaries is None:
         has_summaries = current_marks(store) is not None
     bound = Bound()
-    joins, conditions = [], ["first_seq IS NOT NULL"]
+    apart = without_runs(store, choice.where, app="app_name") if choice.leaves_out_runs else ""
+    joins, conditions = [], ["first_seq IS NOT NULL", *filter(None, [apart])]
     for term in choice.filter.terms:
         moment = now or datetime.now(UTC)
         condition = condition_of(term, bound, moment) if has_summaries else None
@@ -238,6 +251,7 @@ def fitting_query(
         statement = _INDEXED.format(chosen=chosen, not_passed=not_passed)
     else:
         ranked = _LOWEST if ranks else ""
+        joins += [f"WHERE {apart}"] if apart else []
         statement = f"{_FROM_ROWS.format(chosen=' '.join(joins))} {ranked}"
     return ChosenQuery(statement, bound.values, has_summaries and not joins, has_summaries)
 

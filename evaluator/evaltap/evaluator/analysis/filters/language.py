@@ -20,6 +20,9 @@ _BOUND: Final = re.compile(r"(?P<name>.+?)(?P<operator><=|>=|=|<|>)(?P<value>.+)
 
 SORTS: Final = ("newest", "oldest", "worst", "cost", "latency", "score")
 
+OF_RUNS: Final = frozenset({"environment", "version", "run", "set", "id"})
+"""The fields that name runs on cases, which a list of traffic leaves out otherwise."""
+
 FIELDS: Final[Mapping[str, str]] = {
     "status": "failed, error, not_evaluated or crashed under any metric, passed (some passed, the others were"
     " not evaluated) or unscored; crashed runs also match failed and error",
@@ -95,6 +98,11 @@ class Filter:
     """Whether words are also searched in arguments, results and errors of tools."""
     text: str = ""
     """The filter as written."""
+
+    @property
+    def names_runs(self) -> bool:
+        """Whether a term may mean runs on cases."""
+        return any(term.field in OF_RUNS for term in self.terms)
 
 
 NO_FILTER: Final = Filter()

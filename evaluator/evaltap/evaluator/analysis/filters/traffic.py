@@ -12,7 +12,8 @@ _HAS_RUNS: Final = "SELECT 1 FROM units LIMIT 1"
 _HAS_TRAFFIC: Final = f"""
 SELECT 1 FROM turns ANTI JOIN ({_RUNS}) USING (app_name, eval_set_id, eval_id) LIMIT 1"""
 _TURNS_OF_RUNS: Final = f"""
-SELECT count(*) FROM latest_turns SEMI JOIN ({_RUNS}) USING (app_name, eval_set_id, eval_id)"""
+SELECT count(DISTINCT (app_name, eval_set_id, eval_id, invocation_id))
+FROM turns SEMI JOIN ({_RUNS}) USING (app_name, eval_set_id, eval_id)"""
 
 
 def holds_traffic(store: StoreReader) -> bool:
@@ -20,15 +21,20 @@ def holds_traffic(store: StoreReader) -> bool:
     return bool(store.rows(_HAS_TRAFFIC))
 
 
-def without_runs(store: StoreReader, where: str = "") -> str:
+def runs_apart(store: StoreReader) -> bool:
+    """Return whether runs have to be left out: they stay in a store that holds nothing else."""
+    return bool(store.rows(_HAS_RUNS)) and holds_traffic(store)
+
+
+def without_runs(store: StoreReader, where: str = "", *, app: str = "app") -> str:
     """Return an SQL condition that leaves out the turns of runs; empty where there is nothing to leave out.
 
-    They stay in a store that holds nothing else, and with a condition `where` that names the environment,
-    which is `experiment` for runs.
+    They stay with a condition `where` that names the environment, which is `experiment` for runs.  `app` is
+    the column of the application.
     """
-    if _NAMES_THEM.search(where) or not store.rows(_HAS_RUNS) or not holds_traffic(store):
+    if _NAMES_THEM.search(where) or not runs_apart(store):
         return ""
-    return f"(app, eval_set_id, eval_id) NOT IN ({_RUNS})"
+    return f"({app}, eval_set_id, eval_id) NOT IN ({_RUNS})"
 
 
 def told_of_runs(store: StoreReader, where: str = "") -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
+from evaltap.evaluator.analysis.filters.traffic import runs_apart
 from evaltap.evaluator.cases.identity import CASE_KEY, CaseKey, is_about, key_of_case, named
 from evaltap.evaluator.store.database import STORE, Store, sql, utc_now
 from evaltap.evaluator.store.queries import StoreReader
@@ -29,7 +30,7 @@ class Marks(NamedTuple):
 
 def read_marks(reader: StoreReader) -> Marks | None:
     """Return the extent of the summaries; None before they are built."""
-    rows = reader.rows(f"SELECT {_FIELDS} FROM page_marks WHERE name = 'summaries'")
+    rows = reader.rows(f"SELECT {_FIELDS} FROM page_marks")
     return Marks(*rows[0]) if rows else None
 
 
@@ -44,7 +45,7 @@ def current_marks(reader: StoreReader) -> Marks | None:
 
     If another thread maintains them, they may lag behind the rows by a moment.
     """
-    rows = reader.rows(f"SELECT {_FIELDS}, written_at FROM page_marks WHERE name = 'summaries'")
+    rows = reader.rows(f"SELECT {_FIELDS}, written_at FROM page_marks")
     if not rows:
         return None
     *values, written_at = rows[0]
@@ -91,6 +92,7 @@ _KEPT: Final = timedelta(minutes=1)
 
 
 _KEYS: Final = "app_name, eval_set_id, eval_id"
+_APART: Final = "summaries of traffic"
 _UNITS: Final = ("turns", "scores", "latency", "tools", "left_out")
 _TURNS_AT_ONCE: Final = 200_000
 """The number of turns whose cases one statement summarises in a full rebuild."""
@@ -146,20 +148,24 @@ class Summaries:
                     {name: f"(FROM {table} {of_part})" for name, table in _WHOLE.items()}
                 )
             progress("minutes")
-            self._write_minutes(_ALL_TURNS, {}, _WHOLE)
+            apart = runs_apart(self._store)
+            self._write_minutes(_ALL_TURNS, {}, _WHOLE, apart=apart)
             progress("hours")
             self._store.execute(sql(__name__, "hours").format(minutes="TRUE"))
-            self._mark(newest)
+            self._mark(newest, apart=apart)
             self._calls.note(newest.landed_seq)
 
     def refresh(self, *, most_cases: int = 2_000, most_seconds: float = 0.15) -> Refreshed:
         """Update the summaries by one step: about `most_cases` cases, fewer if a step took too long.
 
-        Rebuilds them if they do not exist, or if more than a fifth of all turns are new.
+        Rebuilds them if they do not exist, if more than a fifth of all turns are new, or if the first traffic
+        has landed beside runs on cases.
         """
         marks, newest = self.marks(), newest_rows(self._store)
-        if marks is None or newest.landed_seq - marks.landed_seq > max(
-            newest.landed_seq // 5, most_cases
+        if (
+            marks is None
+            or newest.landed_seq - marks.landed_seq > max(newest.landed_seq // 5, most_cases)
+            or runs_apart(self._store) != self._are_apart()
         ):
             self.make()
             return Refreshed()
@@ -252,11 +258,12 @@ class Summaries:
         with self._store.transaction():
             self._store.execute(_DELETE_CASES)
             self._write_cases(self._of_cases(bounds))
-            self._rewrite_minutes()
+            apart = self._are_apart()
+            self._rewrite_minutes(apart=apart)
             newest = newest_rows(self._store)
             # The newest rows may have been deleted.
             earlier: Any = map(min, until or self.marks() or Marks(), newest)
-            self._mark(Marks(*earlier))
+            self._mark(Marks(*earlier), apart=apart)
             self._calls.note(newest.landed_seq)
         ((cases, minutes),) = self._store.rows(
             "SELECT (SELECT count(*) FROM dirty_cases), (SELECT count(*) FROM dirty_minutes)"
@@ -302,7 +309,7 @@ class Summaries:
         )
         self._store.execute(f"INSERT INTO case_index BY NAME {query}")
 
-    def _rewrite_minutes(self) -> None:
+    def _rewrite_minutes(self, *, apart: bool) -> None:
         ((first, last),) = self._store.rows(
             "SELECT min(bucket), max(bucket) + INTERVAL 1 MINUTE FROM dirty_minutes"
         )
@@ -314,7 +321,7 @@ class Summaries:
                 " AND bucket IN (SELECT bucket FROM dirty_minutes)",
                 {"first": first, "last": last},
             )
-        self._write_minutes(_TURNS_OF_MINUTES, {"first": first, "last": last}, None)
+        self._write_minutes(_TURNS_OF_MINUTES, {"first": first, "last": last}, None, apart=apart)
         hours = "(SELECT date_trunc('hour', bucket) FROM dirty_minutes)"
         # As constants, so that DuckDB skips older rows.
         since, until = first.replace(minute=0), last + timedelta(hours=1)
@@ -325,8 +332,10 @@ class Summaries:
         self._store.execute(sql(__name__, "hours").format(minutes=minutes))
 
     def _write_minutes(
-        self, turns: str, given: Mapping[str, Any], tables: Mapping[str, str] | None
+        self, turns: str, given: Mapping[str, Any], tables: Mapping[str, str] | None, *, apart: bool
     ) -> None:
+        if apart:
+            turns = f"FROM ({turns}) ANTI JOIN units USING ({_KEYS})"
         self._store.execute(sql(__name__, "minute_turns").format(turns=turns), given or None)
         if tables is None:
             ((seq, scored),) = self._store.rows(_MINUTE_BOUNDS)
@@ -339,9 +348,14 @@ class Summaries:
             }
         self._store.execute(sql(__name__, "minutes").format(**_named(tables)))
 
-    def _mark(self, marks: Marks) -> None:
+    def _are_apart(self) -> bool:
+        """Return whether the summaries by time leave out runs on cases."""
+        return _APART in self._store.column("SELECT name FROM page_marks")
+
+    def _mark(self, marks: Marks, *, apart: bool) -> None:
+        name = _APART if apart else "summaries"
         self._store.execute("DELETE FROM page_marks")
-        self._store.append("page_marks", [("summaries", *marks, utc_now())])
+        self._store.append("page_marks", [(name, *marks, utc_now())])
 
 
 def catch_up(reader: StoreReader) -> None:

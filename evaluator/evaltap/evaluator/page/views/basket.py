@@ -143,7 +143,9 @@ def pick(writer: CursorWriter, request: PageRequest) -> str:
     """Add the chosen cases to the basket, or with `all` those that a filter selects."""
     keys = request.keys
     if request["all"]:
-        page = list_page(writer, Choice(all_of(request)), MOST_PICKED, now=request.now)
+        page = list_page(
+            writer, Choice(all_of(request), traffic=True), MOST_PICKED, now=request.now
+        )
         if page.matched > MOST_PICKED:
             raise InputError(
                 f"{page.matched:,} cases match, but a basket holds at most {MOST_PICKED}. Narrow the"

@@ -56,7 +56,7 @@ def neighbours(
 ) -> Neighbours:
     """Return the neighbours of a case in the list of the parameters `q` and `sort`."""
     found, _ = chosen(request)
-    at = around(reader, Choice(found), key, known, now=request.now)
+    at = around(reader, Choice(found, traffic=True), key, known, now=request.now)
     parameters = {"q": request["q"], "sort": request["sort"]}
 
     def href(one: CaseKey | None) -> str:

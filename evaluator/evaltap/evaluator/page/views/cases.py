@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
 
-from evaltap.evaluator.analysis.filters.choice import Choice, chosen_query
+from evaltap.evaluator.analysis.filters.choice import Choice, chosen_query, told_of_left_out
 from evaltap.evaluator.analysis.filters.language import (
     FIELDS,
     MOST_TERMS,
@@ -71,15 +71,18 @@ class CasesPage:
     landed: bool
     """Whether any case has landed at all."""
     fields: tuple[tuple[str, str], ...]
+    left_out: str
+    """A sentence on turns of runs on cases, which the list leaves out unless the filter names them."""
 
 
 def read(reader: StoreReader, request: PageRequest) -> CasesPage:
     """Return the page of cases for the parameters `q`, `sort` and `after`."""
     written = request["q"]
     found, problems = chosen(request)
+    choice = Choice(found, traffic=True)
     page = list_page(
         reader,
-        Choice(found),
+        choice,
         PER_PAGE,
         after=request["after"],
         before=request["before"],
@@ -106,6 +109,7 @@ def read(reader: StoreReader, request: PageRequest) -> CasesPage:
         previous_href=at(before=page.previous) if page.previous else "",
         landed=bool(rows) or bool(reader.rows("SELECT 1 FROM cases LIMIT 1")),
         fields=tuple(FIELDS.items()),
+        left_out=told_of_left_out(reader, choice),
     )
 
 
@@ -178,7 +182,9 @@ def _counted(reader: StoreReader, chip: Chip, request: PageRequest) -> Chip:
     found, problems = allowed(chip.without, request)
     if problems:
         return chip
-    query = chosen_query(reader, Choice(found), columns="1", limit=MOST_COUNTED, now=request.now)
+    query = chosen_query(
+        reader, Choice(found, traffic=True), columns="1", limit=MOST_COUNTED, now=request.now
+    )
     counted = f"SELECT count(*) FROM ({query.statement})"
     return replace(chip, matched=reader.rows(counted, query.parameters)[0][0])
 

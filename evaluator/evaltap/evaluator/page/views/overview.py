@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Final, Literal
 
 from evaltap.evaluator.analysis.filters.language import quoted
+from evaltap.evaluator.analysis.filters.traffic import told_of_runs, without_runs
 from evaltap.evaluator.ingest.landing.seq_ranges import size
 from evaltap.evaluator.page import traffic
 from evaltap.evaluator.page.reasons import ReasonCount, TurnCounts, reasons
@@ -90,6 +91,8 @@ class Overview:
     tools: tuple[ToolLine, ...] = ()
     delivery: Delivery | None = None
     turns: int = 0
+    left_out: str = ""
+    """A sentence on turns of runs on cases, which do not count."""
 
 
 def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
@@ -163,6 +166,7 @@ def read(reader: StoreReader, request: PageRequest) -> Overview:
         tools=tuple(_tool_line(request, one, span) for one in tools),
         delivery=delivery,
         turns=turns,
+        left_out=told_of_runs(reader),
     )
 
 
@@ -331,8 +335,9 @@ def _verdict_counts(
 
 def _delivery(reader: StoreReader) -> Delivery:
     found = landed_accounts(reader)
+    apart = without_runs(reader, app="app_name") or "TRUE"
     ((unscored,),) = reader.rows(
-        "SELECT count(*) FROM case_index WHERE severity = 1 AND first_seq IS NOT NULL"
+        f"SELECT count(*) FROM case_index WHERE severity = 1 AND first_seq IS NOT NULL AND {apart}"
     )
     return Delivery(
         sum(one.recorded for one in found),

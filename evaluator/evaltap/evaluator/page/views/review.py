@@ -192,7 +192,9 @@ def add(writer: CursorWriter, request: PageRequest) -> str:
     With `once`, equal turns of different sessions become one item; with `twice`, two people decide on each.
     """
     if not (keys := request.keys):
-        page = list_page(writer, Choice(all_of(request)), MOST_QUEUED, now=request.now)
+        page = list_page(
+            writer, Choice(all_of(request), traffic=True), MOST_QUEUED, now=request.now
+        )
         keys = [(one.app, one.eval_set_id, one.eval_id) for one in page.cases]
     wanted = [
         one._replace(alone=not request["once"], needed=2 if request["twice"] else 1)

@@ -649,7 +649,7 @@ CREATE TABLE IF NOT EXISTS left_out_by_hour (
 
 -- How far the summaries are up to date; no row: not built yet.
 CREATE TABLE IF NOT EXISTS page_marks (
-  name        VARCHAR NOT NULL,            -- summaries
+  name        VARCHAR NOT NULL,            -- summaries | summaries of traffic: by minute and hour without runs on cases
   landed_seq  BIGINT NOT NULL,             -- of turns
   scored_at   TIMESTAMP NOT NULL,          -- of scores and turn_scores
   feedback_at TIMESTAMP NOT NULL,          -- landed_at of feedback

@@ -1,10 +1,11 @@
 -- The newest verdicts on turns within some times, from the row `first` of turn_scores on, as `profiles.sql` reads
--- them; `session`: the cluster of a turn; $app: '' for all.
+-- them; `session`: the cluster of a turn; $app: '' for all;
+-- apart: a condition that leaves out runs.
 WITH scored AS (
   SELECT app_name AS app, eval_set_id, eval_id, invocation_id, turn_revision, metric_name, metric_digest, status,
          app_name
   FROM turn_scores
-  WHERE rowid >= {first} AND ($app::VARCHAR = '' OR app_name = $app)
+  WHERE rowid >= {first} AND ($app::VARCHAR = '' OR app_name = $app) AND {apart}
   QUALIFY row_number() OVER (
     PARTITION BY app_name, eval_set_id, eval_id,
                  if(invocation_id = '', turn_index::VARCHAR, invocation_id), metric_digest
