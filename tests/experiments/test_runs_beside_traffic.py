@@ -126,6 +126,27 @@ def test_a_report_says_that_they_are_among_its_cases(evaltap: Evaltap, tmp_path:
     assert [among in shown for shown in (alone, both, runs)] == [False, True, False]
 
 
+@pytest.mark.slow
+def test_a_weighted_report_says_once_where_they_count(evaltap: Evaltap, tmp_path: Path) -> None:
+    half = Asked("Where is A-1?", source={"inclusionProbability": 0.5})
+    write_log(tmp_path / "log.db", records([half]))
+    rule = {"id": "polite", "type": "contains", "values": ["please"]}
+    metric = {
+        "metricName": "rule_avg_score",
+        "threshold": 1,
+        "criterion": {"rules": {"rules": [rule]}},
+    }
+    (tmp_path / "live.json").write_text(json.dumps([metric]))
+    evaltap("consume", "--log", "log.db", "--db", "x.duckdb", "--metrics", "live.json",
+            "--until-idle")  # fmt: skip
+
+    _, shown, _ = evaltap("report", "x.duckdb", "--json")
+
+    noted = [one for one in json.loads(shown)["notes"] if "of `evaltap run`" in one]
+    assert len(noted) == 1
+    assert "are among these cases, not in the rates; --where" in noted[0]
+
+
 def on_page(**given: str) -> PageRequest:
     return PageRequest(given, Person("ann", "admin"), Path("x.duckdb"))
 

@@ -6,6 +6,7 @@ from evaltap.cli.stores import open_stores
 from evaltap.evaluator.analysis.estimates.labels import read_labels
 from evaltap.evaluator.analysis.estimates.rates import estimate_rates
 from evaltap.evaluator.analysis.estimates.scope import Scope
+from evaltap.evaluator.analysis.filters.traffic import told_of_runs
 from evaltap.evaluator.reports.console import console
 from evaltap.evaluator.reports.rates import print_rates
 from evaltap.schemas.errors import InputError
@@ -31,11 +32,12 @@ def run(options: EstimateOptions) -> int:
     )
     with open_stores(options.db) as store:
         found = estimate_rates(store, scope, by=options.by, signal=options.signal, labels=labels)
+        left_out = told_of_runs(store, scope.where) if scope.traffic else ""
     if options.json:
         print_json([rate.data() for rate in found.rates])
     else:
         print_rates(found.rates, options.by, console())
-    for note in found.notes:
+    for note in filter(None, (*found.notes, left_out)):
         say("estimate", note)
     if any(rate.estimate for rate in found.rates):
         return 0

@@ -528,8 +528,9 @@ def _with_turns(
 ) -> Summary:
     """Return the summary with the rates of turns, and of all traffic if any weight differs from 1."""
     traffic, notes = read_traffic(store, summary.run_id, metrics, of_several=of_several)
-    if summary.run_id is None and (among := told_of_runs_among(store)):
-        notes = (*notes, among)
+    if summary.run_id is None:
+        weighted = traffic is not None and traffic.weighted
+        notes = (*notes, *filter(None, [told_of_runs_among(store, weighted=weighted)]))
     if traffic is None:
         return replace(summary, notes=notes)
     if not traffic.weighted:

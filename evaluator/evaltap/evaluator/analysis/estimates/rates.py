@@ -18,7 +18,6 @@ from evaltap.evaluator.analysis.estimates.scope import (
     check_signal,
 )
 from evaltap.evaluator.analysis.estimates.turns import choose_turns, common_limit
-from evaltap.evaluator.analysis.filters.traffic import told_of_runs
 from evaltap.evaluator.analysis.stats.estimate import Estimate, Profile, estimate
 from evaltap.evaluator.analysis.stats.rate import Rate
 from evaltap.evaluator.store.database import sql
@@ -141,7 +140,7 @@ def estimate_rates(
     notes = [*uncovered.notes, *_left_out(rates)]
     if limit is not None:
         notes.append(f"{signal}: the share of turns with {found.limit} above {limit:,.6g}")
-    notes += _not_chosen(store, scope)
+    notes += _without_time(store, scope)
     return Rates(tuple(rates), (*notes, *(labelled.notes if labelled else ())))
 
 
@@ -156,10 +155,7 @@ def _check_metric(store: StoreReader, name: str) -> None:
     check_known(name, known, f"--metric {name}: no turn has a score of it")
 
 
-def _not_chosen(store: StoreReader, scope: Scope) -> Iterator[str]:
-    """Yield which landed turns are not in a scope, unless its condition says so."""
-    if scope.traffic and (apart := told_of_runs(store, scope.where)):
-        yield apart
+def _without_time(store: StoreReader, scope: Scope) -> Iterator[str]:
     if scope.since or scope.until:
         ((timeless,),) = store.rows("SELECT count(*) FROM latest_turns WHERE started_at IS NULL")
         if timeless:

@@ -44,12 +44,16 @@ def told_of_runs(store: StoreReader, where: str = "") -> str:
     return f"{turns} left out; they are no traffic, and have the environment 'experiment'"
 
 
-def told_of_runs_among(store: StoreReader) -> str:
-    """Return a sentence on turns of runs that are counted beside traffic; empty if there are none."""
+def told_of_runs_among(store: StoreReader, *, weighted: bool) -> str:
+    """Return a sentence on turns of runs that are counted beside traffic; empty if there are none.
+
+    Rates that are `weighted` are of the traffic without them.
+    """
     if not (turns := _turns_of_runs(store)):
         return ""
     leaves_out = "environment IS DISTINCT FROM 'experiment'"
-    return f'{turns} are among these cases; --where "{leaves_out}" leaves them out'
+    places = "among these cases, not in the rates" if weighted else "among these cases"
+    return f'{turns} are {places}; --where "{leaves_out}" leaves them out'
 
 
 def _turns_of_runs(store: StoreReader, where: str = "") -> str:

@@ -15,6 +15,7 @@ from typing import Final
 
 from evaltap.evaluator.analysis.estimates.rates import SliceRate, estimate_rates
 from evaltap.evaluator.analysis.estimates.scope import SESSION, SLICES, Scope, condition
+from evaltap.evaluator.analysis.filters.traffic import told_of_runs
 from evaltap.evaluator.analysis.stats.difference import detectable_difference, difference
 from evaltap.evaluator.analysis.stats.rate import Interval
 from evaltap.evaluator.reports.compare.metrics import lost_metric, verdict_of, with_adjusted_p
@@ -190,6 +191,7 @@ def _rates(side: Selection) -> tuple[dict[str, dict[str, SliceRate]], list[str]]
     with side.opened() as store:
         # The cases that both sides repeat are no difference between them.
         found = estimate_rates(store, side.scope, cluster=SESSION)
+        left_out = told_of_runs(store, side.scope.where) if side.scope.traffic else ""
     rates: dict[str, dict[str, SliceRate]] = {}
     for rate in found.rates:
         rates.setdefault(rate.metric or "", {})[rate.metric_digest or ""] = rate
@@ -198,7 +200,7 @@ def _rates(side: Selection) -> tuple[dict[str, dict[str, SliceRate]], list[str]]
             f"{side.name}: contains no scored turns; count its turns with `evaltap estimate {side.path}"
             f" --by {'version' if side.version else 'day'}`"
         )
-    return rates, [f"{side.name}: {note}" for note in found.notes]
+    return rates, [f"{side.name}: {note}" for note in (*found.notes, left_out) if note]
 
 
 def _same_version(
