@@ -60,7 +60,7 @@ def _run(options: RunOptions) -> tuple[int, Finished | None]:
         request, scorer = _checked(options, judges)
         with Store(options.db) as store:
             if holds_traffic(store):
-                told = "holds traffic, too; its page and report will show these runs among it"
+                told = "holds traffic, too; its report will show these runs among it"
                 say("run", f"{options.db}: {told}; --db names another file")
             if options.dry_run:
                 plan = dry_run(request, scorer, store)
