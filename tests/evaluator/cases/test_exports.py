@@ -53,21 +53,26 @@ def test_what_is_asked_expected_and_called_comes_back(source: Path, form: str) -
     assert sessions["a/ü 1"] == {"appName": "shop", "userId": "dataset", "state": {"tier": "gold"}}
 
 
-@pytest.mark.parametrize("form", READ_BACK)
+@pytest.mark.parametrize(
+    ("form", "together"), [*((form, False) for form in READ_BACK), ("deepeval", True)]
+)
 def test_what_is_not_specified_is_not_expected_when_it_comes_back(
-    tmp_path: Path, form: str
+    tmp_path: Path, form: str, together: bool
 ) -> None:
     source, back = tmp_path / "golden.evalset.json", tmp_path / "back.evalset.json"
     only_answer = make_turn(tools=[], capture={"tools": "missing"})
     only_calls = make_turn(answer=None, capture={"finalResponse": "missing"})
     turns = {"answer": only_answer, "calls": only_calls, "no-call": make_turn(tools=[])}
     cases = [{"evalId": name, "conversation": [turn]} for name, turn in turns.items()]
+    if together:
+        cases = [{"evalId": "all", "conversation": [*turns.values()]}]
     source.write_bytes(set_bytes("golden", cases))
     out = exported(source, form, "out.json" if form in ("deepeval", "langsmith") else "out.jsonl")
 
     assert main(["convert", str(out), "--out", str(back)]) == 0
 
-    found = {case["evalId"]: case["conversation"][0] for case in read_set(back).cases}
+    every = [turn for case in read_set(back).cases for turn in case["conversation"]]
+    found = dict(zip(turns, every, strict=True))
     assert {name: turn.get("capture") for name, turn in found.items()} == {
         name: turn.get("capture") for name, turn in turns.items()
     }

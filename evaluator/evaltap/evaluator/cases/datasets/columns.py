@@ -8,7 +8,12 @@ from typing import Final
 
 import orjson
 
-from evaltap.evaluator.cases.datasets.conversations import fields_of, read_turns, spoken
+from evaltap.evaluator.cases.datasets.conversations import (
+    fields_of,
+    mark_open_tools,
+    read_turns,
+    spoken,
+)
 from evaltap.evaluator.cases.datasets.inspect_logs import RUN, TELEMETRY
 from evaltap.evaluator.cases.datasets.object_rows import CONTEXT, RECORDED, REFERENCE
 from evaltap.evaluator.cases.datasets.shapes import OURS, unwrapped
@@ -213,6 +218,8 @@ def _dialogue(
 ) -> tuple[list[dict[str, Json]], list[dict[str, Json]], Sequence[str]]:
     """Return the recorded turns, the expected turn if there is one, and the fields that were read."""
     recorded = read_turns(messages, reader)
+    if OURS in row:
+        mark_open_tools(recorded, reader.parsed(messages))
     if CONTEXT in row:
         recorded[0]["contextMessages"] = reader.messages(row[CONTEXT])
     expected = _expected_of(recorded, row, columns, reader)

@@ -103,6 +103,19 @@ def _mark_silent(turns: Sequence[Fields]) -> None:
         turn.setdefault("capture", {})["finalResponse"] = "missing"
 
 
+def mark_open_tools(turns: Sequence[Fields], messages: Sequence[Json]) -> None:
+    """Mark the turns of an export of evaltap that do not specify which tools are called."""
+    specified = set()
+    number = -1
+    for one in messages:
+        number += is_user(one)
+        if any(one.get(name) is not None for name in _CALLS):
+            specified.add(number)
+    for number, turn in enumerate(turns):
+        if number not in specified:
+            turn.setdefault("capture", {})["tools"] = "missing"
+
+
 def spoken(given: Json, cells: Cells) -> Message:
     """Return a message without the calls in its fields; raise FormatError for anything else."""
     message = read_message(_without_calls(given), "") if isinstance(given, Mapping) else None
