@@ -343,6 +343,24 @@ def test_failures_are_tried_again_later_and_later_in_order(
     assert "secret-path" not in caplog.text
 
 
+@pytest.mark.parametrize(("asked", "waited"), [("60", 60), ("86400", 15 * 60)])
+def test_a_receiver_that_asks_for_a_pause_has_it(
+    server: Received, tmp_path: Path, asked: str, waited: int
+) -> None:
+    server.answers, server.headers = [429], {"Retry-After": asked}
+    now = Time()
+    with Store(tmp_path / "x.duckdb") as store:
+        outbox = told_of_an_event(store, receiver(server.url), now)
+        deliver(outbox)
+        tried = []
+        for seconds in (waited - 5, 10):
+            now.passed += timedelta(seconds=seconds)
+            deliver(outbox)
+            tried.append(len(server.requests))
+
+    assert tried == [1, 2]
+
+
 def test_a_clock_that_is_set_back_delays_no_notice(server: Received, tmp_path: Path) -> None:
     server.answers = [500]
     now = Time()

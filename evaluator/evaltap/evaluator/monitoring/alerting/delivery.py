@@ -184,8 +184,8 @@ class _Channel:
         if self._now() - one.since > GIVEN_UP_AFTER:
             log.error("alert %s: giving up on notifying %s", one.alert.event.watch, self.name)
             return self._done(one, "gave_up", delivery.problem)
-        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(one.attempts - 1, 20))
-        one.not_before = self._now() + pause
+        pause = max(FIRST_PAUSE * 2 ** min(one.attempts - 1, 20), delivery.retry_after)
+        one.not_before = self._now() + min(LONGEST_PAUSE, pause)
         return []
 
     def _drop_silenced(self) -> list[tuple[object, ...]]:
@@ -247,6 +247,7 @@ class _Delivery(threading.Thread):
         self._receiver = receiver
         self._notice = notice
         self.problem: str | None = None
+        self.retry_after = timedelta(0)
         self.done = False
         self.start()
 
@@ -255,6 +256,7 @@ class _Delivery(threading.Thread):
             self._receiver.deliver(self._notice)
         except NotDeliveredError as problem:
             self.problem = str(problem)
+            self.retry_after = problem.retry_after or timedelta(0)
         except Exception as error:  # a fault of a receiver must be recorded
             self.problem = type(error).__name__
         self.done = True

@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from typing import Final, Protocol
 from urllib.parse import urlsplit
@@ -36,6 +37,7 @@ from evaltap.evaluator.scoring.judges.http import (
     NotSentError,
     ResponseTooLargeError,
 )
+from evaltap.evaluator.scoring.judges.openai import retry_after
 from evaltap.schemas.data import Json
 from evaltap.schemas.errors import ConfigurationError, InputError
 from evaltap.schemas.formats.monitor import AlertReceiver
@@ -47,7 +49,14 @@ _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 class NotDeliveredError(Exception):
-    """Report a notice that a receiver did not accept; the message contains neither address nor key."""
+    """Report a notice that a receiver did not accept; the message contains neither address nor key.
+
+    `retry_after` is the delay that the receiver requested.
+    """
+
+    def __init__(self, message: str, *, retry_after: timedelta | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class Receiver(Protocol):
@@ -80,19 +89,21 @@ class HttpReceiver:
     def deliver(self, notice: Notice) -> None:
         """Post the notice; any response other than 2xx is a failure."""
         try:
-            status = self.client.post(json.dumps(self.body(notice)).encode(), SECONDS).status
+            response = self.client.post(json.dumps(self.body(notice)).encode(), SECONDS)
         except NoAnswerInTimeError:
             raise NotDeliveredError(f"no answer within {SECONDS:g} s") from None
         except NotSentError as error:
             raise NotDeliveredError(f"no connection ({error})") from None
         except (BrokenResponseError, ResponseTooLargeError) as error:
             raise NotDeliveredError(f"no answer ({type(error).__name__})") from None
+        status = response.status
         if 300 <= status < 400:
             raise NotDeliveredError(
                 f"answered {status}; redirects are not followed: name the final address"
             )
         if not 200 <= status < 300:
-            raise NotDeliveredError(f"answered {status}")
+            asked = retry_after(response.headers)
+            raise NotDeliveredError(f"answered {status}", retry_after=asked)
 
 
 @dataclass(slots=True)
