@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -107,6 +108,27 @@ def test_a_command_that_hangs_is_killed_with_its_children(tmp_path: Path) -> Non
 
     assert found.reason == "the command did not end within 0.5 s and was killed"
     assert _is_gone(int(witness.read_text()))
+
+
+_LEFT = """
+import os, signal, sys, threading, time
+from evaltap.evaluator.scoring.evaluators.external.subprocess_runner import Limits, run_command
+
+command = ("/bin/sh", "-c", "echo $$ > left.pid; exec sleep 60")
+threading.Thread(target=run_command, args=(command, b"", Limits(1, 0), {}), daemon=True).start()
+while not (os.path.exists("left.pid") and os.path.getsize("left.pid")):
+    time.sleep(0.01)
+if sys.argv[1] == "killed":
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["ended", "killed"])
+def test_a_command_that_hangs_does_not_outlive_who_ran_it(tmp_path: Path, how: str) -> None:
+    subprocess.run([sys.executable, "-c", _LEFT, how], cwd=tmp_path, check=False)
+
+    assert _is_gone(int((tmp_path / "left.pid").read_text()))
 
 
 def test_a_child_that_is_left_behind_is_killed_and_not_waited_for(tmp_path: Path) -> None:

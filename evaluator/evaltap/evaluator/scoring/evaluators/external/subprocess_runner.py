@@ -3,6 +3,7 @@
 The command belongs to the user and is trusted; the limits protect against accidents, not against attacks.
 """
 
+import atexit
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from math import ceil
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -41,8 +43,9 @@ def run_command(
 ) -> bytes:
     """Run the command with `given` as standard input, and return its standard output.
 
-    It runs in its own process group, which is always killed at the end.  Raises CommandError if it takes too
-    long, writes too much, exits with a code other than 0 or is killed by a signal.
+    It runs in its own process group, which is always killed at the end, or when this process exits.  Raises
+    CommandError if it takes too long, writes too much, exits with a code other than 0 or is killed by a
+    signal.
     """
     limited = [sys.executable, "-I", "-S", _RLIMIT_EXEC, str(limits.memory_bytes)]
     # Files instead of pipes: a child process that outlives the command would keep pipes open
@@ -58,10 +61,13 @@ def run_command(
             start_new_session=True,
             env=dict(environ),
         )
+        # For a thread that does not see the end of the process, such as that of a receiver of alerts.
+        kill = atexit.register(partial(_kill_group, process))
         try:
             broken = _wait(process, limits, stdout, stderr)
         finally:
-            _kill_group(process)
+            kill()
+            atexit.unregister(kill)
             process.wait()
         if broken or process.returncode:
             raise CommandError(f"{broken or _ended(process.returncode)}{_quoted(stderr)}")
