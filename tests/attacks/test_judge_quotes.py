@@ -195,6 +195,7 @@ def test_a_rubric_block_with_two_verdicts_is_none() -> None:
             lambda text: read_rubrics(text, ["1"]),
             FAIL_JSON[:-1] + ", " + PASS_JSON[1:],
         ),
+        (read_boolean, '{"passed": false, "reason": "no", "Passed": true}'),
     ],
 )
 def test_an_object_that_has_a_key_twice_is_no_verdict(

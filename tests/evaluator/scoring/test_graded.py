@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from evaltap.evaluator import CaseScorer, MetricError, MetricOutcome, ScriptedJudge, Services
 from evaltap.evaluator.scoring.contract.context import Status
 from evaltap.evaluator.scoring.contract.judge import JudgeInvalid
+from evaltap.evaluator.scoring.evaluators.judged.answers import read_rubrics, read_single_score
 from evaltap.evaluator.scoring.evaluators.judged.graded import (
     compile_criteria,
     compile_scale,
@@ -113,6 +114,15 @@ def test_an_answer_off_the_scale_is_an_error_and_no_score(
 
     assert (found.status, found.score) == (Status.ERROR, None)
     assert "JudgeInvalid: grade of a" in found.reason
+
+
+def test_keys_are_read_in_upper_and_lower_case() -> None:
+    grades = '{"Grades": {"a": {"Value": true, "REASON": "so"}}}'
+    rubrics = '{"RubricScores": [{"ID": "1", "Score": 1, "Reason": "so"}]}'
+
+    assert score(metric({"id": "a"}), grades).score == 1
+    assert read_rubrics(rubrics, ["1"]).score == 1
+    assert read_single_score('{"Score": 1, "Reason": "so"}').score == 1
 
 
 @pytest.mark.parametrize(

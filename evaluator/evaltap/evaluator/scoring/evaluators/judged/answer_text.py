@@ -7,6 +7,7 @@ unclear which of the two values counts.
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Final
 
 from evaltap.evaluator.cases.json_text import parse
@@ -87,6 +88,20 @@ def answer_json(text: str) -> Json:
         if found is None:
             raise JudgeInvalid(f"unmarshal response json: {error}; found {quoted(body)}") from None
         return found
+
+
+def value_of(answer: Mapping[str, Json], name: str) -> Json:
+    """Return the value of a key, in upper or lower case as in tRPC-Agent-Go; None without one.
+
+    Raises JudgeInvalid for several such keys, as for one that is repeated.
+
+    >>> value_of({"Score": 1}, "score")
+    1
+    """
+    found = [key for key in answer if key.casefold() == name.casefold()]
+    if len(found) > 1:
+        raise JudgeInvalid(f"an object has the same key twice: {', '.join(found)}")
+    return answer[found[0]] if found else None
 
 
 def own_words(text: str) -> str:

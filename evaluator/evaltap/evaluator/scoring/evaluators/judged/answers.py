@@ -17,6 +17,7 @@ from evaltap.evaluator.scoring.evaluators.judged.answer_text import (
     answer_json,
     own_lines,
     strip_fence,
+    value_of,
 )
 from evaltap.schemas.data import Json
 
@@ -85,7 +86,7 @@ def read_single_score(text: str, low: float = 0, high: float = 1) -> Verdict:
     0.75
     """
     answer = _object(text)
-    score = answer.get("score")
+    score = value_of(answer, "score")
     if score is None:
         raise JudgeInvalid(f"score is required; found {_keys(answer)}")
     if isinstance(score, bool) or not isinstance(score, int | float) or not low <= score <= high:
@@ -100,7 +101,7 @@ def read_boolean(text: str) -> Verdict:
     1.0
     """
     answer = _object(text)
-    passed = answer.get("passed")
+    passed = value_of(answer, "passed")
     if not isinstance(passed, bool):
         raise JudgeInvalid(f"passed is required; found {passed!r}, expected true or false")
     return Verdict(float(passed), _reason(answer), value=passed)
@@ -113,7 +114,7 @@ def read_category(text: str, scores: Mapping[str, float]) -> Verdict:
     0
     """
     answer = _object(text)
-    category = answer.get("category")
+    category = value_of(answer, "category")
     if not isinstance(category, str):
         raise JudgeInvalid(f"category is required; found {category!r}")
     reason = _reason(answer)
@@ -190,7 +191,7 @@ def _object(text: str) -> dict[str, Json]:
 
 
 def _reason(answer: Mapping[str, Json]) -> str:
-    reason = answer.get("reason")
+    reason = value_of(answer, "reason")
     if not isinstance(reason, str):
         raise JudgeInvalid(f"reason is required; found {_keys(answer)}")
     return reason
@@ -215,7 +216,7 @@ def read_rubric_answer(text: str, ids: Collection[str]) -> tuple[RubricVerdict, 
         verdicts = _read_rows(answer_json(text))
     except JudgeInvalid:
         # Blocks after an attempt at JSON are a quotation.
-        verdicts = [] if "rubricScores" in text else _read_blocks(text)
+        verdicts = [] if "rubricscores" in text.casefold() else _read_blocks(text)
         if not verdicts:
             raise
     _check_ids([verdict.id for verdict in verdicts], ids)
@@ -228,7 +229,7 @@ def mean_score(verdicts: Collection[RubricVerdict]) -> float:
 
 
 def _read_rows(document: Json) -> list[RubricVerdict]:
-    rows = document.get("rubricScores") if isinstance(document, dict) else None
+    rows = value_of(document, "rubricScores") if isinstance(document, dict) else None
     if not isinstance(rows, list) or not rows:
         raise JudgeInvalid("rubricScores is missing or empty; expected one row for each rubric")
     return [_read_row(row, place) for place, row in enumerate(rows)]
@@ -238,7 +239,7 @@ def _read_row(row: Json, place: int) -> RubricVerdict:
     where = f"rubricScores[{place}]"
     if not isinstance(row, dict):
         raise JudgeInvalid(f"{where}: found {row!r}, expected an object")
-    identifier, score, reason = row.get("id"), row.get("score"), row.get("reason")
+    identifier, score, reason = (value_of(row, name) for name in ("id", "score", "reason"))
     if not isinstance(identifier, str) or not identifier.strip():
         raise JudgeInvalid(f"{where}: rubric id is required; found {identifier!r}")
     if score is None:
@@ -247,13 +248,13 @@ def _read_row(row: Json, place: int) -> RubricVerdict:
         raise JudgeInvalid(f"{where}: rubric score is {score!r}; expected a number from 0 to 1")
     if not isinstance(reason, str):
         raise JudgeInvalid(f"{where}: rubric reason is required; found {reason!r}")
-    evidence = row.get("evidence")
+    evidence = value_of(row, "evidence")
     return RubricVerdict(
         identifier.strip(),
         float(score),
         reason,
         evidence.strip() if isinstance(evidence, str) else "",
-        confidence=_confidence(row.get("confidence")),
+        confidence=_confidence(value_of(row, "confidence")),
     )
 
 

@@ -18,7 +18,7 @@ from evaltap.evaluator.scoring.contract.judge import JudgeInvalid, JudgeRequest
 from evaltap.evaluator.scoring.contract.turn_evaluator import MissingEvidence
 from evaltap.evaluator.scoring.contract.validation import require
 from evaltap.evaluator.scoring.criteria.calls.attempts import lacking as calls_lack
-from evaltap.evaluator.scoring.evaluators.judged.answer_text import answer_json
+from evaltap.evaluator.scoring.evaluators.judged.answer_text import answer_json, value_of
 from evaltap.evaluator.scoring.evaluators.judged.answers import Verdict
 from evaltap.evaluator.scoring.evaluators.judged.delimiters import delimited, fresh_nonce
 from evaltap.evaluator.scoring.evaluators.judged.evaluator import (
@@ -251,7 +251,7 @@ def criteria(metric: EvalMetric, **own: Unpack[JudgedOperators]) -> Judged:
 def read_grades(text: str, criteria: Sequence[CompiledCriterion]) -> Verdict:
     """Return the weighted mean of the normalised grades; raise JudgeInvalid if a grade is invalid."""
     answer = answer_json(text)
-    grades = answer.get("grades") if isinstance(answer, dict) else None
+    grades = value_of(answer, "grades") if isinstance(answer, dict) else None
     if not isinstance(grades, dict):
         raise JudgeInvalid(f"found {quoted(text)}, expected an object with `grades`")
     wanted = [criterion.id for criterion in criteria]
@@ -270,16 +270,17 @@ def read_grades(text: str, criteria: Sequence[CompiledCriterion]) -> Verdict:
 
 def _row(grade: Json, criterion: CompiledCriterion) -> RubricVerdict:
     where = f"grade of {criterion.id}"
-    if not isinstance(grade, dict) or "value" not in grade:
+    value = value_of(grade, "value") if isinstance(grade, dict) else None
+    if not isinstance(grade, dict) or value is None:
         raise JudgeInvalid(f"{where}: found {grade!r:.200}, expected an object with `value`")
-    reason = grade.get("reason")
+    reason = value_of(grade, "reason")
     if not isinstance(reason, str):
         raise JudgeInvalid(f"{where}: reason is required")
     try:
-        score = criterion.scale.normalise(grade["value"])
+        score = criterion.scale.normalise(value)
     except ValueError as error:
         raise JudgeInvalid(f"{where}: {error!s:.200}") from None
-    return RubricVerdict(criterion.id, score, f"{grade['value']}: {reason}")
+    return RubricVerdict(criterion.id, score, f"{value}: {reason}")
 
 
 def graded_sections(
