@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,17 @@ def test_offsets_are_never_given_twice_even_after_trimming(tmp_path: Path) -> No
     assert empty == (6, 6, [])
     assert [offset for offset, _ in log.read(0, 10)] == [6]
     log.close()
+
+
+def test_erasing_what_is_trimmed_already_erases_nothing_else(tmp_path: Path) -> None:
+    with closing(open_log(tmp_path / "log.db", mode="append")) as log:
+        log.append(make_records([make_case("a"), make_case("b")]))
+        log.trim(2)
+
+        log.erase([1])
+
+        assert log.erased() == []
+        assert [offset for offset, _ in log.records()] == [2]
 
 
 def test_a_failed_batch_leaves_nothing(tmp_path: Path) -> None:

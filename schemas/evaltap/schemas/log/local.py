@@ -173,9 +173,9 @@ class LocalLog:
 
     def _numbers(self, offsets: Sequence[int]) -> Iterator[tuple[str, int]]:
         for offset in offsets:
-            for _, record in self.read(offset, 1):
+            for found, record in self.read(offset, 1):
                 producer_id, seq = record.header("producer_id"), parse_seq(record.header("seq"))
-                if producer_id and seq is not None:
+                if found == offset and producer_id and seq is not None:
                     yield producer_id, seq
 
     def used_bytes(self) -> int:
