@@ -376,6 +376,17 @@ def test_an_export_may_expect_what_was_recorded_of_runs_that_did_not_fail(
         assert (case.get("evalMode") or "") == ("trace" if actual else "")
 
 
+def test_repeats_that_are_expected_are_cases_of_their_own(evaltap: Evaltap) -> None:
+    repeats = [make_case("s-1", [good_turn()], source={"run": run}) for run in ("r-1", "r-2")]
+    write_log(Path("log.db"), make_records(repeats))
+    evaltap("consume", "--log", "log.db", "--db", "x.duckdb", "--until-idle")
+
+    evaltap("set", "export", "x.duckdb", "--out", "e.evalset.json", "--as", "expected")
+
+    cases = json.loads(Path("e.evalset.json").read_text())["evalCases"]
+    assert [case["evalId"] for case in cases] == ["s-1@r-1", "s-1@r-2"]
+
+
 def test_an_eval_set_expects_nothing_new(evaltap: Evaltap, landed: str) -> None:
     evaltap("set", "export", landed, "--out", "e.evalset.json")
 

@@ -35,7 +35,9 @@ def run(options: ExportOptions) -> int:
         raise InputError(f"--with-actual: only works with --format {' or '.join(WITH_ACTUAL)}")
     if source.suffix == ".duckdb" or is_store(source):
         with open_chosen([source], choice_of(options.chosen)) as store:
-            repeated = repeated_ids(store, runs_apart=form in ("jsonl", "trpc"))
+            # What expects something is run, whatever it was recorded in.
+            own = form in ("jsonl", "trpc") and options.expect == "recorded"
+            repeated = repeated_ids(store, runs_apart=own)
             _report_renamed_cases(repeated)
             cases = with_own_ids(landed_cases(store), repeated)
             if options.expect != "recorded":
