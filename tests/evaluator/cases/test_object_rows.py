@@ -381,6 +381,32 @@ def test_a_result_of_promptfoo_has_the_id_of_its_prompt_and_provider(tmp_path: P
     assert found == [{"greets": "a", "greets@2": "b", "greets@3": "c"}] * 2
 
 
+def test_repeats_of_a_test_of_promptfoo_are_repeats_of_a_case(tmp_path: Path) -> None:
+    """With `--repeat 2`, promptfoo numbers the results of two tests from 0 to 3."""
+    results = [
+        {
+            "prompt": {"raw": said},
+            "promptIdx": 0,
+            "provider": {"id": "a"},
+            "success": True,
+            "testIdx": number,
+            "vars": {"q": said},
+            "failureReason": 0,
+            "testCase": {"vars": {"q": said}, "assert": []},
+            "response": {"output": "Hello"},
+        }
+        for number, said in ((3, "Bye"), (1, "Hi"), (0, "Hi"), (2, "Bye"))
+    ]
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps({"evalId": "e", "results": {"results": results}}))
+
+    cases = dataset_cases([path], Columns())
+
+    assert [(case["evalId"], case["source"]["run"]) for case in cases] == [
+        ("test-2", "repeat-2"), ("test-0", "repeat-2"), ("test-0", "repeat-1"), ("test-2", "repeat-1"),
+    ]  # fmt: skip
+
+
 def test_a_result_of_an_exported_test_expects_what_the_case_did(tmp_path: Path) -> None:
     metadata = {"evaltap": {"evalSetId": "golden", "evalId": "c"}}
     result = {

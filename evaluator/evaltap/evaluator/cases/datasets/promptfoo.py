@@ -9,7 +9,7 @@ from typing import Final
 import orjson
 
 from evaltap.evaluator.cases.datasets.conversations import is_chat
-from evaltap.evaluator.cases.datasets.inspect_logs import TELEMETRY
+from evaltap.evaluator.cases.datasets.inspect_logs import RUN, TELEMETRY
 from evaltap.schemas.data import Json, json_bytes
 
 _RESULT: Final = {"failureReason", "prompt", "promptIdx", "provider", "success", "testIdx", "vars"}
@@ -21,6 +21,35 @@ def is_results(data: Mapping[str, Json]) -> bool:
     """Return whether an object holds results."""
     results = data.get("results")
     return isinstance(results, Mapping) and isinstance(results.get("results"), list)
+
+
+def results_of(data: Mapping[str, Json]) -> list[Json]:
+    """Return the results, with the number of each repeat.
+
+    With `--repeat`, promptfoo numbers the repeats of a test as if they were tests.
+    """
+    results = data["results"]["results"]
+    tests: dict[bytes, set[int]] = {}
+    for row in filter(_is_result, results):
+        tests.setdefault(_test(row), set()).add(row["testIdx"])
+    return [
+        _numbered(row, sorted(tests[_test(row)])) if _is_result(row) else row for row in results
+    ]
+
+
+def _numbered(row: Mapping[str, Json], repeats: list[int]) -> Mapping[str, Json]:
+    """Return a result of the first of equal tests, as one of its repeats."""
+    if len(repeats) == 1:
+        return row
+    return {**row, "testIdx": repeats[0], "repeat": repeats.index(row["testIdx"]) + 1}
+
+
+def _is_result(row: Json) -> bool:
+    return isinstance(row, Mapping) and row.keys() >= _RESULT and isinstance(row["testIdx"], int)
+
+
+def _test(row: Mapping[str, Json]) -> bytes:
+    return orjson.dumps([row.get("testCase"), row["vars"]], option=orjson.OPT_SORT_KEYS)
 
 
 def promptfoo_result(row: Mapping[str, Json]) -> Mapping[str, Json] | None:
@@ -37,6 +66,7 @@ def promptfoo_result(row: Mapping[str, Json]) -> Mapping[str, Json] | None:
     output = response.get("output")
     ours = _object(row["vars"]) if "evaltap" in _object(test.get("metadata")) else {}
     return {
+        RUN: f"repeat-{row['repeat']}" if "repeat" in row else None,
         "id": f"{name}@{pair + 1}" if pair else name,
         "input": _asked(_object(row["prompt"]).get("raw")),
         "actual_output": output

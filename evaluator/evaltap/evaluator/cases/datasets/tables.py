@@ -17,7 +17,7 @@ import orjson
 
 from evaltap.evaluator.cases.datasets.conversations import is_chat
 from evaltap.evaluator.cases.datasets.inspect_logs import is_inspect_log, refuse_binary, samples_of
-from evaltap.evaluator.cases.datasets.promptfoo import is_results
+from evaltap.evaluator.cases.datasets.promptfoo import is_results, results_of
 from evaltap.evaluator.cases.datasets.shapes import is_dialogue, is_trajectory
 from evaltap.schemas.data import Json, json_bytes
 from evaltap.schemas.errors import ConfigurationError, FormatError, InputError
@@ -141,7 +141,7 @@ def _wrapped(data: Mapping[str, Json], path: Path) -> Json:
     if all(isinstance(data.get(key), list) for key in _TEST_RUN):
         return [row for key in _TEST_RUN for row in data[key]]
     if is_results(data):
-        return data["results"]["results"]
+        return results_of(data)
     if data.keys() <= _PYDANTIC_EVALS:
         if left_out := [name for name in ("evaluators", "report_evaluators") if data.get(name)]:
             warn_once(f"{path}: left out {' and '.join(left_out)} of all cases")
