@@ -4,7 +4,7 @@ from evaltap.cli.messages import print_json, say
 from evaltap.cli.options.set import CoverageOptions
 from evaltap.cli.settings import named_in_hints
 from evaltap.cli.stores import choice_of, open_chosen, open_stores
-from evaltap.evaluator.analysis.filters.traffic import told_of_runs
+from evaltap.evaluator.analysis.traffic import told_of_runs
 from evaltap.evaluator.cases.evalsets.files import read_set
 from evaltap.evaluator.cases.language import without_classifier
 from evaltap.evaluator.curation.coverage import Coverage, coverage

@@ -11,7 +11,7 @@ from evaltap.cli.redaction import case_redactor
 from evaltap.cli.scoring import judge_session
 from evaltap.cli.stores import choice_of, open_chosen
 from evaltap.evaluator.analysis.filters.choice import check_condition
-from evaltap.evaluator.analysis.filters.traffic import told_of_runs
+from evaltap.evaluator.analysis.traffic import told_of_runs
 from evaltap.evaluator.cases.evalsets.difference import difference
 from evaltap.evaluator.cases.evalsets.files import SetFile, read_set, write_set
 from evaltap.evaluator.curation.curate import Curated, Means, curate

@@ -6,7 +6,7 @@ from evaltap.cli.messages import print_json, say
 from evaltap.cli.options.set import DriftOptions
 from evaltap.cli.stores import open_stores
 from evaltap.cli.values import PeriodOrSet
-from evaltap.evaluator.analysis.filters.traffic import told_of_runs
+from evaltap.evaluator.analysis.traffic import told_of_runs
 from evaltap.evaluator.cases.evalsets.files import read_set
 from evaltap.evaluator.cases.language import without_classifier
 from evaltap.evaluator.curation.drift import Drift, drift

@@ -12,7 +12,7 @@ from evaltap.cli.options.set import DuplicatesOptions
 from evaltap.cli.progress import progress
 from evaltap.cli.stores import choice_of, open_chosen
 from evaltap.evaluator.analysis.filters.listing import SHORT, shortened
-from evaltap.evaluator.analysis.filters.traffic import told_of_runs
+from evaltap.evaluator.analysis.traffic import told_of_runs
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.curation.grouping import (
     Likeness,

@@ -6,7 +6,7 @@ from evaltap.cli.stores import open_stores
 from evaltap.evaluator.analysis.estimates.labels import read_labels
 from evaltap.evaluator.analysis.estimates.rates import estimate_rates
 from evaltap.evaluator.analysis.estimates.scope import Scope
-from evaltap.evaluator.analysis.filters.traffic import told_of_runs
+from evaltap.evaluator.analysis.traffic import told_of_runs
 from evaltap.evaluator.reports.console import console
 from evaltap.evaluator.reports.rates import print_rates
 from evaltap.schemas.errors import InputError

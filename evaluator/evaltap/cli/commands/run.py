@@ -24,7 +24,7 @@ from evaltap.cli.options.run import RunOptions
 from evaltap.cli.scoring import judge_session
 from evaltap.cli.settings import named_in_hints
 from evaltap.cli.tasks import required, run_tasks, verbose_lines
-from evaltap.evaluator.analysis.filters.traffic import holds_traffic
+from evaltap.evaluator.analysis.traffic import holds_traffic
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.evaluator.scoring.judge_session import JudgeSession
 from evaltap.evaluator.scoring.scorer import CaseScorer

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from evaltap.evaluator.analysis.filters.choice import turns_with
-from evaltap.evaluator.analysis.filters.traffic import without_runs
+from evaltap.evaluator.analysis.traffic import without_runs
 from evaltap.evaluator.curation.recipe import DIMENSIONS, Pick, Recipe
 from evaltap.evaluator.store.database import sql
 from evaltap.evaluator.store.queries import StoreReader

@@ -8,8 +8,8 @@ from typing import Final
 
 from evaltap.evaluator.analysis.estimates.scope import SESSION
 from evaltap.evaluator.analysis.filters.choice import turns_with
-from evaltap.evaluator.analysis.filters.traffic import without_runs
 from evaltap.evaluator.analysis.stats.estimate import Cell, Estimate, Profile, estimate
+from evaltap.evaluator.analysis.traffic import without_runs
 from evaltap.evaluator.cases.evalsets.content import expected_turns, message_text
 from evaltap.evaluator.cases.language import UNKNOWN, language_of
 from evaltap.evaluator.cases.turn import absent_state

@@ -6,7 +6,7 @@ from datetime import datetime
 from functools import partial
 from typing import Final, NamedTuple
 
-from evaltap.evaluator.analysis.filters.traffic import without_runs
+from evaltap.evaluator.analysis.traffic import without_runs
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.page.request import SharedAnswers
 from evaltap.evaluator.page.traffic import Span

@@ -7,9 +7,9 @@ from typing import Final
 from evaltap.evaluator.analysis.estimates.rates import SliceRate
 from evaltap.evaluator.analysis.estimates.scope import WITHOUT_RECORDING
 from evaltap.evaluator.analysis.filters.listing import repeated_ids
-from evaltap.evaluator.analysis.filters.traffic import told_of_runs_among
 from evaltap.evaluator.analysis.stats.estimate import estimate_items, rate_of_trials
 from evaltap.evaluator.analysis.stats.rate import Rate
+from evaltap.evaluator.analysis.traffic import told_of_runs_among
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.reports.exit_status import (
     BELOW_THE_BAR,

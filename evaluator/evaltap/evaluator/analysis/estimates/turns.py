@@ -19,8 +19,8 @@ from evaltap.evaluator.analysis.estimates.scope import (
     Signal,
     Unit,
 )
-from evaltap.evaluator.analysis.filters.traffic import without_runs
 from evaltap.evaluator.analysis.stats.estimate import Cell, Profile
+from evaltap.evaluator.analysis.traffic import without_runs
 from evaltap.evaluator.cases.language import language_of
 from evaltap.evaluator.store.database import sql
 from evaltap.evaluator.store.queries import Parameters, Rows, Scratch, StoreReader, newest_of

@@ -19,8 +19,8 @@ from evaltap.evaluator.analysis.filters.terms import (
     matches,
     moment,
 )
-from evaltap.evaluator.analysis.filters.traffic import told_of_runs, without_runs
 from evaltap.evaluator.analysis.summaries.summaries import current_marks
+from evaltap.evaluator.analysis.traffic import told_of_runs, without_runs
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
@@ -231,8 +231,8 @@ def fitting_query(
     if has_summaries is None:
         has_summaries = current_marks(store) is not None
     bound = Bound()
-    apart = without_runs(store, choice.where, app="app_name") if choice.leaves_out_runs else ""
-    joins, conditions = [], ["first_seq IS NOT NULL", *filter(None, [apart])]
+    apart = _without_runs(store, choice)
+    joins, conditions = [], ["first_seq IS NOT NULL", *apart]
     for term in choice.filter.terms:
         moment = now or datetime.now(UTC)
         condition = condition_of(term, bound, moment) if has_summaries else None
@@ -251,9 +251,15 @@ def fitting_query(
         statement = _INDEXED.format(chosen=chosen, not_passed=not_passed)
     else:
         ranked = _LOWEST if ranks else ""
-        joins += [f"WHERE {apart}"] if apart else []
+        joins += [f"WHERE {one}" for one in apart]
         statement = f"{_FROM_ROWS.format(chosen=' '.join(joins))} {ranked}"
     return ChosenQuery(statement, bound.values, has_summaries and not joins, has_summaries)
+
+
+def _without_runs(store: StoreReader, choice: Choice) -> list[str]:
+    """Return the condition that leaves out runs; nothing where there is nothing to leave out."""
+    apart = without_runs(store, choice.where, app="app_name") if choice.leaves_out_runs else ""
+    return [apart] if apart else []
 
 
 def order_of(choice: Choice) -> str:

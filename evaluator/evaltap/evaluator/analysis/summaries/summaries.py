@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-from evaltap.evaluator.analysis.filters.traffic import runs_apart
+from evaltap.evaluator.analysis.traffic import runs_apart
 from evaltap.evaluator.cases.identity import CASE_KEY, CaseKey, is_about, key_of_case, named
 from evaltap.evaluator.store.database import STORE, Store, sql, utc_now
 from evaltap.evaluator.store.queries import StoreReader

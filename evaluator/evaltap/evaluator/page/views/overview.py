@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Final, Literal
 
 from evaltap.evaluator.analysis.filters.language import quoted
-from evaltap.evaluator.analysis.filters.traffic import told_of_runs, without_runs
+from evaltap.evaluator.analysis.traffic import told_of_runs, without_runs
 from evaltap.evaluator.ingest.landing.seq_ranges import size
 from evaltap.evaluator.page import traffic
 from evaltap.evaluator.page.reasons import ReasonCount, TurnCounts, reasons

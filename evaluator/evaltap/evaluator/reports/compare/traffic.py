@@ -15,9 +15,9 @@ from typing import Final
 
 from evaltap.evaluator.analysis.estimates.rates import SliceRate, estimate_rates
 from evaltap.evaluator.analysis.estimates.scope import SESSION, SLICES, Scope, condition
-from evaltap.evaluator.analysis.filters.traffic import told_of_runs
 from evaltap.evaluator.analysis.stats.difference import detectable_difference, difference
 from evaltap.evaluator.analysis.stats.rate import Interval
+from evaltap.evaluator.analysis.traffic import told_of_runs
 from evaltap.evaluator.reports.compare.metrics import lost_metric, verdict_of, with_adjusted_p
 from evaltap.evaluator.reports.compare.model import Comparison, MetricChange, Rules, Stratum, Totals
 from evaltap.evaluator.reports.compare.pairing import (
