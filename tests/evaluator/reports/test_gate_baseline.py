@@ -66,6 +66,16 @@ def baseline(evaltap: Evaltap, *files: str) -> str:
     return "b.json"
 
 
+def test_a_baseline_of_other_metrics_is_refused_before_anything_runs(evaltap: Evaltap) -> None:
+    known = baseline(evaltap, *rounds("main", of=1))
+    Path("gate.json").write_text(json.dumps({"dimensions": [dimension("safety", "bye")]}))
+
+    code, _, said = evaltap("gate", "gone.jsonl", *GATE, "--baseline", known)
+
+    assert code == 2
+    assert "no metric is in both: b.json has correctness, the gate has safety, says bye" in said
+
+
 @pytest.mark.slow
 def test_a_known_failure_shuts_the_gate_unless_only_regressions_do(evaltap: Evaltap) -> None:
     files = rounds("main", broken={3}, flaky={4})

@@ -25,6 +25,7 @@ from evaltap.evaluator.reports.compare.files import write_baseline
 from evaltap.evaluator.reports.compare.formats import write_comparison
 from evaltap.evaluator.reports.compare.gating import (
     GatedCase,
+    check_baseline,
     check_cases,
     dimensions_only,
     gate_sides,
@@ -60,6 +61,8 @@ def run(options: GateOptions) -> int:
     named = [metric for dimension in spec.dimensions for metric in dimension.metrics]
     check_code(named, options.gate, allowed=options.allow_code)
     unscored = Gate(spec)
+    if base is not None:
+        check_baseline(unscored, base)
     names = ", ".join(one.name for one in unscored.spec.dimensions)
     _warn(f"{name} has no effect: the gate has the dimensions {names}" for name in unscored.unread)
     metrics = unscored.scorer.metrics

@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import chain
 from typing import NamedTuple
 
 from evaltap.evaluator.analysis.stats.difference import mean_rate
@@ -11,6 +12,8 @@ from evaltap.evaluator.analysis.stats.exchange import Trials
 from evaltap.evaluator.analysis.stats.rate import Rate
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.origin import case_identity
+from evaltap.evaluator.reports.compare.model import Rules
+from evaltap.evaluator.reports.compare.pairing import metric_names, names_in_both
 from evaltap.evaluator.reports.compare.sides import (
     Recording,
     ScoreRow,
@@ -81,6 +84,12 @@ def dimensions_only(gate: Gate, side: Side) -> Side:
     return _only(side, gate.members)
 
 
+def check_baseline(gate: Gate, base: Side) -> None:
+    """Raise InputError if the baseline has neither a dimension of the gate nor one of its metrics."""
+    own = [*gate.members, *chain.from_iterable(gate.members.values())]
+    names_in_both(base.name, metric_names(base), "the gate", own, Rules())
+
+
 def gate_sides(gate: Gate, base: Side, head: Side) -> tuple[Side, Side]:
     """Return both sides, restricted to dimensions, or to metrics if base has no dimensions.
 
@@ -91,7 +100,7 @@ def gate_sides(gate: Gate, base: Side, head: Side) -> tuple[Side, Side]:
     if rows:
         base = replace(base, metrics=metrics_of(rows))
     known = {name for name, _ in base.metrics}
-    wanted = known & dimensions or known & {name for name, _ in head.metrics} or known
+    wanted = known & dimensions or known & {name for name, _ in head.metrics}
     return _only(base, wanted), _only(head, wanted)
 
 
