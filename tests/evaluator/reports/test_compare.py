@@ -62,6 +62,15 @@ def test_the_other_way_round_a_regression_is_an_improvement(evaltap: Evaltap) ->
     assert compared(evaltap, base, base)[1]["verdict"] == "pass"
 
 
+def test_mended_cases_have_no_reason_in_markdown(evaltap: Evaltap) -> None:
+    base, head = write_runs(BROKEN)
+
+    evaltap("compare", head, base, "--report", "c.md")
+
+    text = Path("c.md").read_text()
+    assert "### Newly passing (1)\n\n- s-00: 0/5" in text
+
+
 def test_the_headline_is_about_the_metric_that_improved(evaltap: Evaltap) -> None:
     even = {name: (4, 4) for name in BROKEN}
     sides = [

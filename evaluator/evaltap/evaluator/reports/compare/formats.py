@@ -66,7 +66,8 @@ def comparison_markdown(found: Comparison) -> str:
         parts.append(f"### {group.title.capitalize()} ({group.number:,})")
         left = group.number
         for reason in group.reasons:
-            lines = [f"**{escape(reason.reason)}** ({counted(len(reason.cases), 'case')})"]
+            cases = counted(len(reason.cases), "case")
+            lines = [f"**{escape(reason.reason)}** ({cases})"] if reason.reason else []
             for case in reason.cases[: max(_ROWS - group.number + left, 0)]:
                 lines.append(_case(case))
                 budget -= sum(len(line.encode()) + 1 for line in lines)
