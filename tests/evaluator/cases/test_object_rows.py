@@ -390,7 +390,7 @@ def test_repeats_of_a_test_of_promptfoo_are_repeats_of_a_case(tmp_path: Path) ->
             "provider": {"id": "a"},
             "success": True,
             "testIdx": number,
-            "vars": {"q": said},
+            "vars": {"q": said, "sessionId": f"session-{number}"},
             "failureReason": 0,
             "testCase": {"vars": {"q": said}, "assert": []},
             "response": {"output": "Hello"},

@@ -49,7 +49,9 @@ def _is_result(row: Json) -> bool:
 
 
 def _test(row: Mapping[str, Json]) -> bytes:
-    return orjson.dumps([row.get("testCase"), row["vars"]], option=orjson.OPT_SORT_KEYS)
+    """Return what a test is known by; the variables of a result may hold more, such as its session."""
+    test = _object(row.get("testCase"))
+    return orjson.dumps([test, test.get("vars", row["vars"])], option=orjson.OPT_SORT_KEYS)
 
 
 def promptfoo_result(row: Mapping[str, Json]) -> Mapping[str, Json] | None:
