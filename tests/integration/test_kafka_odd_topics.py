@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from evaltap.cli.main import main
+from evaltap.evaluator.ingest.sources import kafka
 from evaltap.evaluator.ingest.sources.kafka import KafkaSource
 from evaltap.evaluator.ingest.sources.positions import log_positions, stored_offsets
 from evaltap.evaluator.ingest.topics.clients import create_topics
@@ -248,3 +249,20 @@ def test_what_is_published_does_not_go_to_a_topic_that_is_read(
 
     assert codes == [2, 2]
     assert capsys.readouterr().err.count("its records would be consumed in a loop") == 2
+
+
+def test_whoever_waits_for_a_topic_notices_that_no_broker_answers(
+    broker: Broker, client: KafkaClientName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.must_be_ours()
+    monkeypatch.setattr(kafka, "ANSWER_SECONDS", 0.5)
+    where = location(broker.log())
+    with closing(KafkaSource(where, client=client)) as source:
+        assert not source.poll(1, 0.01).away
+        broker.stop()
+        assert source.poll(1, 0.01).away
+
+        broker.start()
+        write(where, 1)
+        until(lambda: len(source.poll(1, 0.01).records) == 1)
+        assert not source.poll(1, 0.01).away

@@ -9,7 +9,7 @@ kafka-python asks the brokers for everything but records, and finds the records 
 
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from contextlib import closing
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
@@ -29,6 +29,7 @@ from evaltap.evaluator.ingest.sources.positions import LogPosition, recreated
 from evaltap.evaluator.ingest.topics.clients import (
     COMMITTED,
     Poller,
+    Question,
     ask_offsets,
     create_client,
     is_transient,
@@ -191,6 +192,7 @@ class KafkaSource:
     def _open(self) -> None:
         """Connect the clients; raise KafkaError if no broker answers."""
         self._fetcher: Fetcher
+        self._partitions_there = Question(self._ask_partitions)
         if self._client == "kafka-python":
             self._consumer = self._connect()
             self._fetcher = PythonFetcher(self._consumer)
@@ -248,7 +250,7 @@ class KafkaSource:
         if not self._known:
             time.sleep(timeout_seconds)
             self._refresh_at = 0.0
-            return SourceBatch()
+            return SourceBatch(away=self._away)
         records: list[SourceRecord] = []
         size = 0
         next_offsets: dict[Partition, int] = {}
@@ -291,6 +293,9 @@ class KafkaSource:
             return
         error = None if read else self._unanswered()
         self._ask_at = time.monotonic() + ASK_SECONDS
+        self._set_away(error)
+
+    def _set_away(self, error: KafkaError | None) -> None:
         if error is not None and not self._away:
             _LOG.warning("%s: no broker answers (%s); waiting for one", self._location, error)
         elif error is None and self._away:
@@ -459,15 +464,19 @@ class KafkaSource:
 
     def _places(self) -> list[Any]:
         """Return the partitions of the topics; raise KafkaError if no broker answers."""
+        there = self._partitions_there.answer(ANSWER_SECONDS)
         return [
             TopicPartition(topic, number)
             for topic in self._location.topics
-            for number in self._numbers(topic)
+            for number in self._numbers(topic, there[topic])
         ]
 
-    def _numbers(self, topic: str) -> Sequence[int]:
+    def _ask_partitions(self) -> Mapping[str, Set[int]]:
+        ask = self._consumer.partitions_for_topic
+        return {topic: set(ask(topic) or ()) for topic in self._location.topics}
+
+    def _numbers(self, topic: str, there: Set[int]) -> Sequence[int]:
         """Return the numbers of a topic's partitions to read; raise InputError if one does not exist."""
-        there = set(self._consumer.partitions_for_topic(topic) or ())
         if self._partitions is None or not there:
             return sorted(there)
         if lacking := sorted(self._partitions - there):
@@ -488,7 +497,10 @@ class KafkaSource:
         except KafkaError as error:
             if not is_transient(error):
                 raise
+            self._set_away(error)
             return
+        if not self._known:
+            self._set_away(None)
         fresh = [p for p in places if Partition(p.topic, p.partition) not in self._known]
         if not fresh:
             return

@@ -4,13 +4,20 @@ A writer belongs to one thread.  `TopicsUnavailableError` means that the broker 
 nothing counts as written, and the caller can retry.  A record that is too large is rejected on every try.
 """
 
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from kafka import KafkaAdminClient
-from kafka.errors import KafkaError, LeaderNotAvailableError, TopicAlreadyExistsError
+from kafka.errors import (
+    KafkaError,
+    KafkaTimeoutError,
+    LeaderNotAvailableError,
+    TopicAlreadyExistsError,
+)
 from kafka.structs import TopicPartition
 
 from evaltap.evaluator.ingest.topics.errors import TopicsUnavailableError
@@ -111,6 +118,37 @@ def retry_transient(ask: Callable[[], T], seconds: float) -> T:
             if not is_transient(error) or time.monotonic() >= until:
                 raise
         time.sleep(ASK_AGAIN_SECONDS)
+
+
+class Question(Generic[T]):
+    """A question to brokers for whose answer a client would wait without limit."""
+
+    def __init__(self, ask: Callable[[], T]) -> None:
+        self._ask = ask
+        self._answer: Future[T] | None = None
+        self._lock = threading.Lock()
+
+    def answer(self, seconds: float) -> T:
+        """Return the answer; raise KafkaTimeoutError if there is none in time.
+
+        It is then awaited further, so that brokers that are away have one question at a time.
+        """
+        with self._lock:
+            if self._answer is None or self._answer.done():
+                self._answer = Future()
+                # A daemon: a process must be able to end while no broker answers.
+                threading.Thread(target=self._run, args=(self._answer,), daemon=True).start()
+            answer = self._answer
+        try:
+            return answer.result(seconds)
+        except TimeoutError:
+            raise KafkaTimeoutError(f"no answer within {seconds:g} s") from None
+
+    def _run(self, answer: "Future[T]") -> None:
+        try:
+            answer.set_result(self._ask())
+        except BaseException as error:
+            answer.set_exception(error)
 
 
 def ask_offsets(
