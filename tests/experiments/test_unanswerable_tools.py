@@ -175,7 +175,7 @@ def test_a_command_for_a_graph_is_not_in_a_recording(runs: Runs) -> None:
     )
 
     assert isinstance(refused, ToolMiss)
-    assert "its tool note returns a command for the graph" in str(refused)
+    assert "note returns a command for the graph" in str(refused)
     assert ran == ["Done."]
 
 

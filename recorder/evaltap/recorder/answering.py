@@ -25,6 +25,9 @@ class ToolMiss(BaseException):
     Not an Exception, so that an agent's own handling of failed tools does not take it for one.
     """
 
+    tool: str = ""
+    """The tool that no recording can answer, whatever was recorded; empty if only this call has no answer."""
+
 
 class RecordedError(Exception):
     """The failure of a tool as it was recorded; its text is the recorded one."""
@@ -58,6 +61,10 @@ class ToolAnswers(Protocol):
         self, name: str, arguments: object, *, agent: str = ""
     ) -> Any | Literal[_Run.RUN]:
         """Do the same without holding up the event loop, if an answer takes time."""
+        ...
+
+    def unusable(self, name: str, arguments: object, why: str) -> Literal[_Run.RUN]:
+        """Return `RUN` for a call that no result can answer, if its tool may run; otherwise raise ToolMiss."""
         ...
 
     def delegated(self, name: str) -> None:
@@ -102,6 +109,10 @@ class Strays:
     async def answer_later(
         self, name: str, arguments: object, *, agent: str = ""
     ) -> Literal[_Run.RUN]:
+        """Return `RUN`, or raise ToolMiss."""
+        return self.answer(name, arguments)
+
+    def unusable(self, name: str, arguments: object, why: str) -> Literal[_Run.RUN]:
         """Return `RUN`, or raise ToolMiss."""
         return self.answer(name, arguments)
 

@@ -49,6 +49,13 @@ class Recording:
         """Return the result of a call, or `RUN`."""
         return self.answer(name, arguments)
 
+    def unusable(self, name: str, arguments: object, why: str) -> Any:
+        """Return `RUN`."""
+        if self.answer(name, arguments) is RUN:
+            return RUN
+        self.missed.append(ToolMiss(f"{name} {why}"))
+        raise self.missed[-1]
+
     def delegated(self, name: str) -> None:
         """Note a delegation."""
 

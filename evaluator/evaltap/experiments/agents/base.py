@@ -198,9 +198,10 @@ def ending_on_a_miss() -> Iterator[None]:
         raise answers.missed[0]
 
 
-def miss(answers: ToolAnswers, why: str) -> NoReturn:
-    """End a run over a call that no recording can answer."""
+def miss(answers: ToolAnswers, why: str, tool: str) -> NoReturn:
+    """End a run over a tool, or an agent, whose calls no recording can answer."""
     missed = ToolMiss(why)
+    missed.tool = tool
     answers.missed.append(missed)
     raise missed
 

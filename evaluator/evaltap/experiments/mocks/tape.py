@@ -135,6 +135,9 @@ class Tape:
         left = [one for one in self._left if not (one.delegates or is_pool)]
         self.turns[-1].unused = [Missed(one.name, one.arguments, why) for one in left]
         if self.missed:
+            if not self.turns[-1].misses:
+                first = self.missed[0]
+                self.turns[-1].misses = [Missed(first.tool, {}, str(first))]
             made = [one for one in self.calls if not isinstance(one.outcome, ToolMiss)]
             self.turns[-1].calls = [Missed(one.tool, one.arguments, "") for one in made]
             raise self.missed[0]
@@ -174,6 +177,15 @@ class Tape:
         """Note a call that is not answered, and return what it raises."""
         with self._lock:
             return self._miss(name, arguments_of(arguments), why, self.turns[-1])
+
+    def unusable(self, name: str, arguments: object, why: str) -> Any:
+        """Return RUN for a call that no result can answer, if its tool may run; otherwise raise ToolMiss."""
+        with self._lock:
+            given, turn = arguments_of(arguments), self.turns[-1]
+            if self._policy.missed(name) != "real":
+                raise self._miss(name, given, why, turn)
+            turn.real.append(Missed(name, given, "ran for real"))
+            return RUN
 
     def delegated(self, name: str) -> None:
         """Note a call that is no tool's: another agent takes over, and its own calls are answered."""

@@ -108,6 +108,12 @@ class TurnMocks:
             return RUN
         return await self._generated(mock, arguments, None) if mock.prompt else mock.result
 
+    def unusable(self, name: str, arguments: object, why: str) -> Any:
+        """Return RUN for a tool without a mock; raise ToolMiss for one whose mock cannot answer."""
+        if self._mock(name, arguments) is None:
+            return RUN
+        raise self._miss(f"tool {name!r} is mocked, and {why}")
+
     def delegated(self, name: str) -> None:
         """Do nothing: what another agent calls is answered by the same mocks."""
 

@@ -70,7 +70,7 @@ class AnsweringPlugin(BasePlugin):
         """End the run before an agent that could not be looked at beforehand does what nobody sees."""
         answers = tool_answers()
         if answers is not None and (why := next(_own(agent), None)) is not None:
-            miss(answers, f"its {why}")
+            miss(answers, f"its {why}", agent.name)
 
     async def before_model_callback(
         self, *, callback_context: "CallbackContext", llm_request: "LlmRequest"
@@ -80,7 +80,7 @@ class AnsweringPlugin(BasePlugin):
         for tool in (llm_request.config.tools or ()) if answers is not None else ():
             given = tool.model_dump(exclude_none=True) if isinstance(tool, types.Tool) else {}
             if answers is not None and (names := sorted(given.keys() - _RUN_HERE)):
-                miss(answers, f"its {by_provider(names[0])}")
+                miss(answers, f"its {by_provider(names[0])}", names[0])
 
 
 def install() -> None:

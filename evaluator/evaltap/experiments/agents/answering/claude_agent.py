@@ -80,7 +80,7 @@ class AskingHooks:
         try:
             found = self._answers.answer(normal_name(name), arguments)
             if found is not RUN and name != _BASH and not name.startswith(self._servers):
-                miss(self._answers, f"its {_why(name)}")
+                miss(self._answers, f"its {_why(name)}", normal_name(name))
         except (RecordedError, ToolMiss) as error:
             return error
         return found

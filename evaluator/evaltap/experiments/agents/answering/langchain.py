@@ -15,10 +15,14 @@ from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.tools import BaseTool, ToolException
 
 from evaltap.experiments.agents.base import by_provider, miss
-from evaltap.recorder.answering import RUN, RecordedError, ToolAnswers, tool_answers
+from evaltap.recorder.answering import RUN, RecordedError, tool_answers
 
 _HANDOFF: Final = "__handoff_destination"
 """In the metadata of tools that only hand over, by the packages for swarms and supervisors."""
+_COMMAND: Final = (
+    "returns a command for the graph, which is not in a recording;"
+    " --read-only lets it run, if it has no effect outside"
+)
 _FUNCTION_KEYS: Final = {
     "function",
     "functions",
@@ -61,17 +65,27 @@ def _asking(tool: BaseTool, tool_input: Any) -> BaseTool:
         return tool
     given = tool._filter_injected_args(tool_input) if isinstance(tool_input, dict) else tool_input
 
+    is_command = _returns_a_command(tool)
+
     @functools.wraps(tool._run)
     def run(*args: Any, **kwargs: Any) -> Any:
+        found: Any
         with _as_the_tool(tool):
-            found = answers.answer(tool.name, given)
-        return tool._run(*args, **kwargs) if found is RUN else _result(answers, tool, found)
+            if is_command:
+                found = answers.unusable(tool.name, given, _COMMAND)
+            else:
+                found = answers.answer(tool.name, given)
+        return tool._run(*args, **kwargs) if found is RUN else _result(tool, found)
 
     @functools.wraps(tool._arun)
     async def arun(*args: Any, **kwargs: Any) -> Any:
+        found: Any
         with _as_the_tool(tool):
-            found = await answers.answer_later(tool.name, given)
-        return await tool._arun(*args, **kwargs) if found is RUN else _result(answers, tool, found)
+            if is_command:
+                found = answers.unusable(tool.name, given, _COMMAND)
+            else:
+                found = await answers.answer_later(tool.name, given)
+        return await tool._arun(*args, **kwargs) if found is RUN else _result(tool, found)
 
     copied = copy.copy(tool)
     # Past the model's own __setattr__, which takes fields only.
@@ -93,14 +107,8 @@ def _as_the_tool(tool: BaseTool) -> Iterator[None]:
         raise (_RecordedToolException(str(error)) if tool.handle_tool_error else error) from None
 
 
-def _result(answers: ToolAnswers, tool: BaseTool, found: Any) -> Any:
+def _result(tool: BaseTool, found: Any) -> Any:
     """Return what the tool's body would return."""
-    if _returns_a_command(tool):
-        miss(
-            answers,
-            f"its tool {tool.name} returns a command for the graph, which is not in a recording:"
-            " let it run, if it has no effect outside",
-        )
     return (found, None) if tool.response_format == "content_and_artifact" else found
 
 
@@ -121,8 +129,8 @@ class ProviderToolGuard(BaseCallbackHandler):
         tools = (kwargs.get("invocation_params") or {}).get("tools") or ()
         for tool in tools if answers is not None and isinstance(tools, list) else ():
             if answers is not None and isinstance(tool, dict) and not _FUNCTION_KEYS & tool.keys():
-                name = tool.get("name") or tool.get("type") or next(iter(tool), "")
-                miss(answers, f"its {by_provider(str(name))}")
+                name = str(tool.get("name") or tool.get("type") or next(iter(tool), ""))
+                miss(answers, f"its {by_provider(name)}", name)
 
 
 def tool_names(runnable: Any) -> list[str] | None:  # Any: a runnable of any kind

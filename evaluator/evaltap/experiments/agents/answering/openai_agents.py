@@ -36,7 +36,7 @@ async def _asking_tools(self: AgentBase[Any], run_context: RunContextWrapper[Any
         return tools
     for tool in tools:
         if (why := _unanswerable(tool)) is not None:
-            miss(answers, f"its {why}")
+            miss(answers, f"its {why}", tool.name)
     return [_asking(tool, self.name) if isinstance(tool, FunctionTool) else tool for tool in tools]
 
 

@@ -57,7 +57,7 @@ class _Answering(AbstractCapability[Any]):
         for tool in request_context.model_request_parameters.native_tools:
             is_used = not tool.optional or type(tool) in supported
             if answers is not None and tool.kind != _SEARCH and is_used:
-                miss(answers, f"its {by_provider(tool.kind)}")
+                miss(answers, f"its {by_provider(tool.kind)}", tool.kind)
         return request_context
 
 
