@@ -7,6 +7,8 @@ from typing import Any
 import orjson
 import pytest
 
+from evaltap.evaluator.analysis.forecast.fates import fates
+from evaltap.experiments.agents.base import miss
 from evaltap.experiments.mocks.declared import DeclaredMock
 from evaltap.experiments.mocks.drift import drift_of, renamed, totals
 from evaltap.experiments.mocks.policy import MockPolicy
@@ -387,3 +389,36 @@ def test_a_recorded_call_that_was_made_without_asking_is_not_missing() -> None:
     made.end()
 
     assert made.turns[-1].unused == []
+
+
+def test_a_tool_that_no_recording_can_answer_is_a_fork() -> None:
+    made = tape(call("get", {}))
+    made.answer("get", {})
+
+    with pytest.raises(ToolMiss):
+        miss(made, "its tool web_search is run by the provider", "web_search")
+    with pytest.raises(ToolMiss):
+        made.end()
+
+    [fate] = fates("forked", made.data()["turns"], 1)
+    assert (fate.fate, fate.fork and fate.fork.tool) == ("forked", "web_search")
+
+
+def test_a_tool_whose_result_cannot_be_used_runs_only_if_it_may() -> None:
+    refusing, running = tape(call("note", {})), tape(call("note", {}), on_miss={"note": "real"})
+
+    with pytest.raises(ToolMiss, match="returns a command"):
+        refusing.unusable("note", {}, "returns a command")
+    assert running.unusable("note", {}, "returns a command") is RUN
+    assert [one.tool for one in running.turns[-1].real] == ["note"]
+    assert refusing.turns[-1].hits == running.turns[-1].hits == {}
+
+
+def test_a_call_is_not_said_to_be_repeated_if_only_others_of_its_tool_were_answered() -> None:
+    made = tape(call("get", {"id": 1}))
+    made.answer("get", {"id": 1})
+
+    with pytest.raises(ToolMiss, match="has no recorded result for these arguments"):
+        made.answer("get", {"id": 2})
+    with pytest.raises(ToolMiss, match="was called more often than recorded"):
+        made.answer("get", {"id": 1})

@@ -404,7 +404,10 @@ def test_what_would_help_is_named() -> None:
     forks = [*sessions(60, 1, [1], [1]), *sessions(40, 1, [1], [None])]
     few = [*sessions(20, 1, [1], [1]), *sessions(3, 1, [0], [0])]
 
+    left = [replace(one, fork=None) for one in forks]
+
     assert forecast(forks).advice == "fewer forks would help, above all at pay"
+    assert "faithfully to their end" in (forecast(left).advice or ""), "no call forked"
     assert forecast(few).advice == "more sessions would help"
 
 

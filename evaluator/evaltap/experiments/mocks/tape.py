@@ -23,6 +23,7 @@ from evaltap.schemas.errors import EvaltapError
 
 _COMPARED: Final = 1_000
 """Characters."""
+_OTHER_ARGUMENTS: Final = "has no recorded result for these arguments"
 _NO_TREE: Final[Mapping[str, Json]] = {}
 
 
@@ -274,7 +275,7 @@ class Tape:
             own_first = sorted(left, key=lambda one: bool(agent) and one.agent != agent)
             call = self._equal_call(name, arguments, own_first)
         if call is None or call.problem:
-            return None, call.problem if call else self._why(recorded, left)
+            return None, call.problem if call else self._why(name, arguments, left)
         self._take(call)
         return call, ""
 
@@ -286,22 +287,25 @@ class Tape:
             gone |= {one.id for one in inner if one.id}
             self._left = [one for one in self._left if one not in inner]
 
-    def _why(self, recorded: str, left: list[RecordedCall]) -> str:
+    def _why(self, name: str, arguments: Json, left: list[RecordedCall]) -> str:
+        recorded = self._policy.renamed.get(name, name)
         if problem := next((one.problem for one in left if one.lost_arguments), ""):
             return problem
         if left:
-            return "has no recorded result for these arguments"
+            return _OTHER_ARGUMENTS
         number = len(self.turns) - 1
         where, turns = "in the recorded turn", self._recording[number : number + 1]
         if self._pool_from is not None and number >= self._pool_from:
             where = f"in any recorded turn from turn {self._pool_from + 1} on"
             turns = self._recording[self._pool_from :]
-        if any(one.name == recorded for turn in turns for one in turn):
-            later = self._policy.match == "order" and any(
-                one.name == recorded for one in self._left
-            )
-            return "was recorded later" if later else "was called more often than recorded"
-        return f"was not called {where}"
+        own = [one for turn in turns for one in turn if one.name == recorded]
+        if not own:
+            return f"was not called {where}"
+        if self._policy.match == "order" and any(one.name == recorded for one in self._left):
+            return "was recorded later"
+        if self._policy.match == "args" and self._equal_call(name, arguments, own) is None:
+            return _OTHER_ARGUMENTS
+        return "was called more often than recorded"
 
     def _equal_call(
         self, tool: str, arguments: Json, calls: Sequence[RecordedCall]

@@ -200,7 +200,8 @@ def _turn(
         return row
     runs = zip(found.fates, found.verdicts, strict=True)
     new = tuple(_new(run[place], seen.get(place, {}), metric) for run, seen in runs)
-    fork = next((run[place].fork for run in found.fates if run[place].fork is not None), None)
+    forks = (run[place].fork for run in found.fates if run[place].fate == "forked")
+    fork = next(forks, None)
     return replace(
         row,
         replayed=1 / (turn.probability * chances[session.name]),
@@ -226,6 +227,8 @@ def result_of(
     drift = drift_of(row.answers for session in replayed for row in session.rows if row is not None)
     whys = Counter(drawn.lost.values())
     lost = [f"not replayed: {counted(count, 'session')}: {why}" for why, count in whys.items()]
+    invalid = Counter(_invalid(replayed))
+    lost += [f"invalid: {counted(count, 'run')}: {why}" for why, count in invalid.most_common(_WHYS)]
     forecasts = {name: forecast(turns_of(drawn, replayed, name), options) for name in metrics}
     return ReplayResult(
         sessions=len(replayed),
@@ -241,6 +244,20 @@ def result_of(
         drift={name: one.data() for name, one in drift.items()},
         notes=(*lost, *_renamed(drawn, drift), *_too_sure(forecasts)),
     )
+
+
+_WHYS: Final = 5
+"""The most frequent reasons for runs that are no evidence."""
+
+
+def _invalid(replayed: Iterable[ReplayedSession]) -> Iterator[str]:
+    """Yield why runs are no evidence about the agent, wholly or from a turn on."""
+    for session in replayed:
+        for row, run in zip(session.rows, session.fates, strict=True):
+            first = next((turn for turn in run if turn.fate == "invalid"), None)
+            if first is not None:
+                reason = (row and row.reason) or "it was not run"
+                yield first.fork.why if first.fork is not None else reason
 
 
 _FEWEST_CHANGED: Final = 6
@@ -275,17 +292,19 @@ def _forks(drawn: Drawn, replayed: Sequence[ReplayedSession]) -> list[ForkedTool
     found: dict[str, list[tuple[float, Fork, str]]] = {}
     total = 0.0
     for one in replayed:
-        weight = 1 / (one.session.probability * drawn.chances[one.session.name])
+        chance = drawn.chances[one.session.name]
+        weights = [1 / (turn.probability * chance) for turn in one.session.turns]
         for run in one.fates:
-            total += weight
-            fork = next((turn.fork for turn in run if turn.fate == "forked"), None)
-            if fork is not None:
-                found.setdefault(fork.tool, []).append((weight, fork, one.session.name))
+            total += sum(weights)
+            for place, turn in enumerate(run):
+                if turn.fate == "forked" and turn.fork is not None:
+                    lost = sum(weights[place:])
+                    found.setdefault(turn.fork.tool, []).append((lost, turn.fork, one.session.name))
     forks = [
         ForkedTool(
             tool,
             len(some),
-            sum(weight for weight, *_ in some) / total,
+            sum(lost for lost, *_ in some) / total,
             some[0][1].arguments,
             some[0][1].why,
             tuple(dict.fromkeys(name for *_, name in some)),

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
+from evaltap.evaluator.analysis.forecast.forecast import LEAST_FAITHFUL
 from evaltap.evaluator.analysis.forecast.machine import Change
 from evaltap.evaluator.analysis.forecast.model import Forecast, Verdict
 from evaltap.evaluator.analysis.stats.rate import Interval, Rate
@@ -107,10 +108,11 @@ def _no_estimate(one: Forecast) -> str:
     if one.unsupported is None:
         return ""
     share = f"{one.unsupported.share:.1%} of the traffic"
-    if one.unsupported.tools:
-        tools = ", ".join(one.unsupported.tools)
-        return f"nothing speaks for {share}: sessions with {tools} almost always fork"
-    return f"{share} was not replayed faithfully"
+    tools = ", ".join(one.unsupported.tools)
+    if one.faithful is not None and one.faithful.value >= LEAST_FAITHFUL:
+        return f"nothing speaks for {share}: sessions with {tools} almost always leave the recording"
+    also = f"; sessions with {tools} almost never were" if tools else ""
+    return f"{share} was not replayed faithfully{also}"
 
 
 # -- figures ---------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ class ForkedTool:
     count: int
     """The number of runs of sessions."""
     share: float
-    """Their share of the traffic, weighted."""
+    """The share of the traffic that is not faithful because of them: weighted turns, from the call on."""
     arguments: Json = None
     """Those of one of the calls."""
     why: str = ""

@@ -123,8 +123,9 @@ class Forecast:
         change = known.value if known else 0.0
         if high - low <= self.margin + abs(change):
             return "more sessions would help"
-        at = f", above all at {self.most_forks}" if self.most_forks else ""
-        return f"fewer forks would help{at}"
+        if self.most_forks:
+            return f"fewer forks would help, above all at {self.most_forks}"
+        return "more sessions that can be replayed faithfully to their end would help"
 
     def data(self) -> dict[str, Any]:
         estimated, why = self.estimate, self.unsupported
