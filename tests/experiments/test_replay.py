@@ -293,6 +293,24 @@ def test_the_run_that_fails_is_the_one_that_is_shown(evaltap: Evaltap) -> None:
 
 
 @pytest.mark.slow
+def test_runs_that_are_no_evidence_are_counted_by_reason(evaltap: Evaltap) -> None:
+    with Recorder(log="shop.log.db", app_name="shop") as recorder:
+        for number in range(4):
+            turn = recorder.turn(session_id=f"s{number}", user=f"where is A-{number}")
+            with turn:
+                turn.tool("get_order", {"id": f"A-{number}"}, result={"status": "x" * 10**6})
+                turn.respond("It is x.")
+    land(evaltap)
+
+    _, found, said = replay(evaltap, "old")
+
+    assert found is not None, said
+    assert found["invalid"] == 4
+    assert found["notes"] == ["invalid: 4 runs: result of get_order was cut"]
+    assert "faithfully to their end" in found["metrics"]["ends_with_stop"]["advice"], "no fork"
+
+
+@pytest.mark.slow
 def test_several_runs_of_a_session_are_one_cluster(evaltap: Evaltap) -> None:
     record()
     land(evaltap)

@@ -227,7 +227,7 @@ def result_of(
     drift = drift_of(row.answers for session in replayed for row in session.rows if row is not None)
     whys = Counter(drawn.lost.values())
     lost = [f"not replayed: {counted(count, 'session')}: {why}" for why, count in whys.items()]
-    invalid = Counter(_invalid(replayed))
+    invalid = Counter(_invalid(one for one in replayed if one.session.name not in drawn.lost))
     lost += [f"invalid: {counted(count, 'run')}: {why}" for why, count in invalid.most_common(_WHYS)]
     forecasts = {name: forecast(turns_of(drawn, replayed, name), options) for name in metrics}
     return ReplayResult(
