@@ -8,6 +8,8 @@ from agents import Agent as OpenAIAgent
 from agents import FunctionTool, OpenAIResponsesModel, function_tool
 from agents.mcp import MCPServer
 from google.adk.agents import LlmAgent
+from google.adk.agents.callback_context import CallbackContext
+from google.adk.models.llm_request import LlmRequest
 from google.adk.tools.function_tool import FunctionTool as AdkTool
 from langchain.agents import create_agent
 from langchain_core.tools import BaseTool, InjectedToolCallId, StructuredTool, Tool, ToolException
@@ -22,6 +24,9 @@ from strands import tool as strands_tool
 from strands.tools.executors import SequentialToolExecutor
 
 from evaltap.experiments.agents.base import ending_on_a_miss
+from evaltap.experiments.mocks.policy import MockPolicy
+from evaltap.experiments.mocks.recorded import recording_of
+from evaltap.experiments.mocks.tape import Tape
 from evaltap.recorder.answering import TOOL_ANSWERS, ToolMiss
 from plugin_drivers.adk import ScriptedModel as AdkModel
 from plugin_drivers.driver import call, says
@@ -251,6 +256,25 @@ def test_a_tool_object_of_adk_serves_live_and_replayed_runs_at_once(runs: Runs, 
     assert live == ["Done."]
     assert "sold A" in told[-1]
     assert shop.effects() == ["sell A"]
+
+
+def test_an_answered_tool_of_adk_writes_to_the_state_what_it_wrote_then(
+    runs: Runs, shop: Shop
+) -> None:
+    states: list[Any] = []
+
+    def look(callback_context: CallbackContext, llm_request: LlmRequest) -> None:
+        states.append(callback_context.state.get("tier"))
+
+    sale = {"name": "sell", "arguments": {"sku": "A"}, "result": "sold", "stateDelta": {"tier": 1}}
+    tape = Tape(recording_of({"actualConversation": [{"tools": [sale]}]}), MockPolicy())
+    tape.begin()
+    script = AdkModel(script=[*STEPS])
+    agent = LlmAgent(name="seller", model=script, tools=shop.tools(), before_model_callback=look)
+
+    replay_now(runs, agent, tape, unit_of("Sell A"))
+
+    assert (states, shop.effects()) == ([None, 1], [])
 
 
 def test_tools_of_strands_that_run_one_after_another_are_answered(runs: Runs, shop: Shop) -> None:

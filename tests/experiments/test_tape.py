@@ -1,5 +1,6 @@
 """Tool calls are answered from a recording, or the run knows that they were not."""
 
+import asyncio
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -241,6 +242,7 @@ def test_arguments_of_any_length_are_likened_in_little_time() -> None:
         ({"result": "redacted"}, "result of get was redacted"),
         ({}, "result of get was recorded as a hash"),
         ({"arguments": "missing"}, "arguments of get were not recorded"),
+        ({"stateDelta": "truncated"}, "stateDelta of get was cut"),
     ],
 )
 def test_a_call_that_was_not_recorded_whole_answers_nothing_and_says_why(
@@ -412,6 +414,16 @@ def test_a_tool_whose_result_cannot_be_used_runs_only_if_it_may() -> None:
     assert running.unusable("note", {}, "returns a command") is RUN
     assert [one.tool for one in running.turns[-1].real] == ["note"]
     assert refusing.turns[-1].hits == running.turns[-1].hits == {}
+
+
+def test_what_a_recorded_call_wrote_to_the_state_is_written_again() -> None:
+    made = tape(call("login", {}, "hello", stateDelta={"tier": "gold"}), call("get", {}))
+    state: dict[str, Any] = {}
+
+    for name in ("login", "get"):
+        asyncio.run(made.answer_later(name, {}, writes=state.update))
+
+    assert state == {"tier": "gold"}
 
 
 def test_a_call_is_not_said_to_be_repeated_if_only_others_of_its_tool_were_answered() -> None:

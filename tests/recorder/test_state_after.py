@@ -7,6 +7,8 @@ import pytest
 from google.adk.tools.tool_context import ToolContext
 
 from evaltap.recorder import MemorySink, Recorder
+from evaltap.recorder.privacy.policy import FieldPolicy
+from evaltap.recorder.privacy.redactor import PatternRedactor
 from evaltap.schemas.formats.case import EvalCase
 from plugin_drivers.adk import Adk
 from plugin_drivers.driver import call, says, tapped
@@ -82,7 +84,20 @@ def test_adk_leaves_the_state_that_its_tools_made() -> None:
         (case,) = tap.recorder.cases
         (turn,) = case["actualConversation"]
     assert turn["state"] == {"returned": ["A"]}
+    assert turn["tools"][0]["stateDelta"] == {"returned": ["A"], "temp:draft": "x"}
     assert "state" not in case["sessionInput"]
+
+
+def test_what_a_tool_wrote_follows_the_policy_of_the_state() -> None:
+    case = {"actualConversation": [{"tools": [{"name": "t", "stateDelta": {"to": "a@b.com"}}]}]}
+
+    def treated(policy: str) -> Any:
+        redactor = PatternRedactor(b"k" * 32, policy=FieldPolicy.parse(policy))
+        return redactor(case)[0]["actualConversation"][0]["tools"][0]
+
+    assert "a@b.com" not in json.dumps([treated(""), treated("state=hash")])
+    assert treated("state=keep")["stateDelta"] == {"to": "a@b.com"}
+    assert treated("state=drop") == {"name": "t", "capture": {"stateDelta": "redacted"}}
 
 
 def test_strands_has_a_state_before_and_after_a_turn() -> None:

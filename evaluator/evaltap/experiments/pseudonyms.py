@@ -97,6 +97,7 @@ class Inventions:
             arguments=self.fill(call.arguments),
             result=self.fill(call.result),
             error=self.fill(call.error),
+            state=self.fill(call.state),
         )
 
     def _filled_mock(self, mock: DeclaredMock) -> DeclaredMock:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import Enum
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 
 class _Run(Enum):
@@ -36,6 +36,10 @@ class RecordedError(Exception):
     """What the tool or its framework told the model in place of a result; None if that is not known."""
 
 
+Writes: TypeAlias = Callable[[dict[str, Any]], object]
+"""Writes values to the session's state, by name."""
+
+
 class ToolAnswers(Protocol):
     """Answers the tool calls of one run of an agent."""
 
@@ -58,13 +62,16 @@ class ToolAnswers(Protocol):
         ...
 
     async def answer_later(
-        self, name: str, arguments: object, *, agent: str = ""
+        self, name: str, arguments: object, *, agent: str = "", writes: Writes | None = None
     ) -> Any | Literal[_Run.RUN]:
-        """Do the same without holding up the event loop, if an answer takes time."""
+        """Do the same without holding up the event loop, if an answer takes time.
+
+        `writes` is given what the recorded call wrote to the session's state.
+        """
         ...
 
     def unusable(self, name: str, arguments: object, why: str) -> Literal[_Run.RUN]:
-        """Return `RUN` for a call that no result can answer, if its tool may run; otherwise raise ToolMiss."""
+        """Return `RUN` for a call that no result can answer if its tool may run, else raise ToolMiss."""
         ...
 
     def delegated(self, name: str) -> None:
@@ -107,7 +114,7 @@ class Strays:
         raise self.missed[-1]
 
     async def answer_later(
-        self, name: str, arguments: object, *, agent: str = ""
+        self, name: str, arguments: object, *, agent: str = "", writes: Writes | None = None
     ) -> Literal[_Run.RUN]:
         """Return `RUN`, or raise ToolMiss."""
         return self.answer(name, arguments)

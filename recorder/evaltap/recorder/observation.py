@@ -168,6 +168,8 @@ class ToolReturned:
     failure: Failure | None = None
     duration_ms: float | None = None
     capture: Mapping[str, str] = field(default_factory=dict)
+    state: object = None
+    """What the call wrote to the session's state; `None` if nothing, or if that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,6 +322,7 @@ def _tool_called(seen: ToolCalled, limit: int) -> tuple[RunEvent, int]:
 
 def _tool_returned(seen: ToolReturned, limit: int) -> tuple[RunEvent, int]:
     result, capture = _value(seen.result, "result", seen.capture, limit)
+    state, capture = _value(seen.state, "stateDelta", capture, limit)
     copied = ToolReturned(
         seen.run_id,
         seen.time_ns,
@@ -328,8 +331,9 @@ def _tool_returned(seen: ToolReturned, limit: int) -> tuple[RunEvent, int]:
         _failure(seen.failure, limit),
         number(seen.duration_ms),
         capture,
+        state,
     )
-    return copied, OVERHEAD_BYTES + len(result or b"")
+    return copied, OVERHEAD_BYTES + len(result or b"") + len(state or b"")
 
 
 def _context(seen: ContextMessage, limit: int) -> tuple[RunEvent, int]:

@@ -341,8 +341,11 @@ class ObservedRun:
         failure: Failure | None = None,
         *,
         duration_ms: float | None = None,
+        state: Mapping[str, object] | None = None,
     ) -> None:
-        """Record how a tool call ended; repeat it to add details, which does not change the duration."""
+        """Record how a tool call ended, and what it wrote to the session's state; repeat it to add details,
+        which does not change the duration.
+        """
         now = self._clock.now()
         begun = self._open.pop(key, None)
         if begun is not None:
@@ -359,6 +362,7 @@ class ObservedRun:
                 failure,
                 self._durations.get(key) if duration_ms is None else duration_ms,
                 missing,
+                state or None,
             )
         )
 

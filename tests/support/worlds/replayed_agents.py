@@ -9,7 +9,14 @@ from typing import Any
 
 from evaltap.experiments.agents.base import Conversation, Unit
 from evaltap.experiments.agents.loading import agent_of
-from evaltap.recorder.answering import RUN, TOOL_ANSWERS, RecordedError, ToolAnswers, ToolMiss
+from evaltap.recorder.answering import (
+    RUN,
+    TOOL_ANSWERS,
+    RecordedError,
+    ToolAnswers,
+    ToolMiss,
+    Writes,
+)
 from plugin_drivers.driver import TOLD
 from support.worlds.framework_runs import Runs
 
@@ -44,7 +51,7 @@ class Recording:
         return call["result"]
 
     async def answer_later(  # as `answer`
-        self, name: str, arguments: object, *, agent: str = ""
+        self, name: str, arguments: object, *, agent: str = "", writes: Writes | None = None
     ) -> Any:
         """Return the result of a call, or `RUN`."""
         return self.answer(name, arguments)

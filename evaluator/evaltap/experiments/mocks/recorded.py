@@ -43,6 +43,8 @@ class RecordedCall:
     """The id of the call in which another agent made this one."""
     agent: str = ""
     """The name of the agent that called, if known."""
+    state: Json = None
+    """What the call wrote to the session's state, if known."""
     delegates: bool = False
     """Whether another agent took over, which is no tool's call."""
 
@@ -105,19 +107,19 @@ def _call(tool: CaseData, *, is_parent: bool) -> RecordedCall:
         id=tool.get("id") or "",
         parent=tool.get("parentId") or "",
         agent=tool.get("agent") or "",
+        state=tool.get("stateDelta"),
         delegates=is_parent or name.startswith(_HANDS_OVER),
     )
 
 
 def _problem(tool: CaseData) -> str:
     lost = tool.get("capture") or {}
-    needed = ("arguments",) if tool.get("error") else ("arguments", "result")
-    for part in needed:
+    given = ("stateDelta",) if tool.get("error") else ("result", "stateDelta")
+    for part in ("arguments", *given):
         if how := _LOST.get(lost.get(part, "")):
             return f"{part} of {tool.get('name')} {'were' if part == 'arguments' else 'was'} {how}"
-    if not tool.get("error") and _has_hash(tool.get("result")):
-        return f"result of {tool.get('name')} was recorded as a hash"
-    return ""
+    hashed = (part for part in given if _has_hash(tool.get(part)))
+    return next((f"{part} of {tool.get('name')} was recorded as a hash" for part in hashed), "")
 
 
 def is_hash(text: str) -> bool:

@@ -17,7 +17,7 @@ from evaltap.experiments.mocks.equality import equal, near, same
 from evaltap.experiments.mocks.invent import Inventor
 from evaltap.experiments.mocks.policy import MockPolicy
 from evaltap.experiments.mocks.recorded import RecordedCall, Recording, arguments_of, failure_of
-from evaltap.recorder.answering import RUN, ToolMiss
+from evaltap.recorder.answering import RUN, ToolMiss, Writes
 from evaltap.schemas.data import Json
 from evaltap.schemas.errors import EvaltapError
 
@@ -157,22 +157,29 @@ class Tape:
         function: Callable[..., Any] | None = None,
     ) -> Any:  # what the function would return, or RUN
         """Return the recorded result of a call, or RUN; raise RecordedError or ToolMiss."""
-        found, seconds = self._found(name, arguments_of(arguments), agent)
-        if seconds:
+        found, call = self._found(name, arguments_of(arguments), agent)
+        if seconds := self._seconds(call):
             time.sleep(seconds)
         given = self._given(found)
         return RUN if given is RUN else in_declared_type(given, function)
 
-    async def answer_later(self, name: str, arguments: object, *, agent: str = "") -> Any:
-        """Do the same without holding up the event loop."""
+    async def answer_later(
+        self, name: str, arguments: object, *, agent: str = "", writes: Writes | None = None
+    ) -> Any:
+        """Do the same without holding up the event loop; have written what the recorded call wrote."""
         given = arguments_of(arguments)
         if self._policy.missed(name) == "llm":
-            found, seconds = await asyncio.to_thread(self._found, name, given, agent)
+            found, call = await asyncio.to_thread(self._found, name, given, agent)
         else:
-            found, seconds = self._found(name, given, agent)
-        if seconds:
+            found, call = self._found(name, given, agent)
+        if seconds := self._seconds(call):
             await asyncio.sleep(seconds)
+        if call is not None and writes is not None and isinstance(call.state, dict):
+            writes(call.state)
         return self._given(found)
+
+    def _seconds(self, call: RecordedCall | None) -> float:
+        return (call.seconds or 0.0) if call is not None and self._policy.latency else 0.0
 
     def refuse(self, name: str, arguments: object, why: str) -> ToolMiss:
         """Note a call that is not answered, and return what it raises."""
@@ -225,17 +232,17 @@ class Tape:
             raise found
         return found
 
-    def _found(self, name: str, arguments: Json, agent: str) -> tuple[Any, float | None]:
-        """Return the result, RUN or the exception to raise, and how long the call takes."""
+    def _found(self, name: str, arguments: Json, agent: str) -> tuple[Any, RecordedCall | None]:
+        """Return the result, RUN or the exception to raise, and the recorded call that it is from."""
         with self._lock:
             if not self.turns:
                 self.missed.append(ToolMiss(f"mock miss: {name} was called before the first turn"))
                 return self.missed[-1], None
-            found, seconds = self._looked_up(name, arguments, agent)
+            found, call = self._looked_up(name, arguments, agent)
             self.calls.append(Answered(name, arguments, found))
-            return found, seconds
+            return found, call
 
-    def _looked_up(self, name: str, arguments: Json, agent: str) -> tuple[Any, float | None]:
+    def _looked_up(self, name: str, arguments: Json, agent: str) -> tuple[Any, RecordedCall | None]:
         turn = self.turns[-1]
         own = [one for one in self._mocks if one.name == name]
         if own:
@@ -245,8 +252,7 @@ class Tape:
             call, why = self._recorded(name, arguments, agent)
             if call is not None:
                 turn.hit(name)
-                seconds = call.seconds if self._policy.latency else None
-                return (call.result if call.error is None else failure_of(call)), seconds
+                return (call.result if call.error is None else failure_of(call)), call
         return self._without(name, arguments, why, turn), None
 
     def _by_mocks(

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from evaltap.experiments.mocks.declared import DeclaredMock, Side, declared_mocks
 from evaltap.experiments.mocks.declared_type import in_declared_type
 from evaltap.experiments.mocks.recorded import arguments_of, json_or_text
-from evaltap.recorder.answering import RUN, ToolMiss
+from evaltap.recorder.answering import RUN, ToolMiss, Writes
 from evaltap.schemas.data import Json
 from evaltap.schemas.errors import InputError
 
@@ -101,7 +101,9 @@ class TurnMocks:
             result = waited(self._generated(mock, arguments, output_schema))
         return in_declared_type(result, function)
 
-    async def answer_later(self, name: str, arguments: object, *, agent: str = "") -> Any:
+    async def answer_later(
+        self, name: str, arguments: object, *, agent: str = "", writes: Writes | None = None
+    ) -> Any:
         """Do the same without holding up the event loop."""
         mock = self._mock(name, arguments)
         if mock is None:

@@ -228,7 +228,9 @@ def result_of(
     whys = Counter(drawn.lost.values())
     lost = [f"not replayed: {counted(count, 'session')}: {why}" for why, count in whys.items()]
     invalid = Counter(_invalid(one for one in replayed if one.session.name not in drawn.lost))
-    lost += [f"invalid: {counted(count, 'run')}: {why}" for why, count in invalid.most_common(_WHYS)]
+    lost += [
+        f"invalid: {counted(count, 'run')}: {why}" for why, count in invalid.most_common(_WHYS)
+    ]
     forecasts = {name: forecast(turns_of(drawn, replayed, name), options) for name in metrics}
     return ReplayResult(
         sessions=len(replayed),

@@ -110,7 +110,9 @@ def _no_estimate(one: Forecast) -> str:
     share = f"{one.unsupported.share:.1%} of the traffic"
     tools = ", ".join(one.unsupported.tools)
     if one.faithful is not None and one.faithful.value >= LEAST_FAITHFUL:
-        return f"nothing speaks for {share}: sessions with {tools} almost always leave the recording"
+        return (
+            f"nothing speaks for {share}: sessions with {tools} almost always leave the recording"
+        )
     also = f"; sessions with {tools} almost never were" if tools else ""
     return f"{share} was not replayed faithfully{also}"
 

@@ -236,6 +236,7 @@ def _tool(call: ToolCalled, returned: ToolReturned | None, shown: set[str]) -> J
         "capture": capture or None,
         "agent": call.agent_name,
         "parentId": parent,
+        "stateDelta": thaw(returned.state) if returned is not None else None,
     }
     # Empty arguments and results were seen, so they stay.
     return {key: value for key, value in tool.items() if value is not None}

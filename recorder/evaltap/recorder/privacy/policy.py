@@ -24,8 +24,10 @@ ACTIONS: tuple[Action, ...] = ("keep", "hash", "redact", "drop")
 
 WITHHELD = "[REDACTED:content]"
 TURN_FIELDS = ("userContent", "finalResponse", "intermediateResponses", "contextMessages", "state")
-TOOL_FIELDS = ("arguments", "result", "error")
+TOOL_FIELDS = ("arguments", "result", "error", "stateDelta")
 """The fields of a turn and of a tool call that hold content."""
+_OF_A_CALL = (("arguments", "toolArguments"), ("result", "toolResults"), ("stateDelta", "state"))
+"""Fields of a tool call with the name of their policy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +158,7 @@ class PolicyApplier:
         if not isinstance(tool, dict):
             return tool
         treated, taken = dict(tool), []
-        for name, field in (("arguments", "toolArguments"), ("result", "toolResults")):
+        for name, field in _OF_A_CALL:
             if tool.get(name) is None:
                 continue
             if field in self._dropped:

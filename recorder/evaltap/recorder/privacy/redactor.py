@@ -16,7 +16,12 @@ from evaltap.recorder.privacy.structures import is_schema
 from evaltap.recorder.privacy.text.secret_names import Name, kind_of_name
 from evaltap.schemas.data import CaseData, JsonObject
 
-_POLICY_NAMES = {"arguments": "toolArguments", "result": "toolResults", "error": "errorMessages"}
+_POLICY_NAMES = {
+    "arguments": "toolArguments",
+    "result": "toolResults",
+    "error": "errorMessages",
+    "stateDelta": "state",
+}
 
 
 class Redactor(Protocol):

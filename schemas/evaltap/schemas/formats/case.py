@@ -63,6 +63,8 @@ class Tool(WireModel):
     """In a reference for `trajectory_partial_order`: the call may be left out."""
     alternative: str = ""
     """In a reference for `trajectory_partial_order`: one call of the group with this name is enough."""
+    state_delta: AnyValue = None
+    """What the call wrote to the session's state; only known of Google ADK's tools."""
     capture: Annotated[dict[str, CaptureState], Map] = {}
 
 

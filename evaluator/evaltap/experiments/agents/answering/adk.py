@@ -110,8 +110,12 @@ class _Asking:
         answers, found = tool_answers(), RUN
         try:
             if answers is not None:
-                agent = tool_context.agent_name
-                found = await answers.answer_later(self._tool.name, args, agent=agent)
+                found = await answers.answer_later(
+                    self._tool.name,
+                    args,
+                    agent=tool_context.agent_name,
+                    writes=tool_context.state.update,
+                )
         except RecordedError as error:
             if isinstance(error.result, dict):  # such as {"error": …}, which ended no run
                 return error.result
