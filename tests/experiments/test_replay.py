@@ -170,24 +170,21 @@ def test_what_the_changed_agent_does_worse_is_named_with_the_difference(evaltap:
     assert "- answer: Refunded." in lines
     assert "+ answer: Refunded" in lines
     assert lines[-1].startswith("  latency: ")
-    assert found["notes"] == [], "fifteen of sixty are no chance"
+    assert found["notes"] == []
 
 
 @pytest.mark.slow
-def test_so_few_changes_that_they_may_be_chance_are_said_to_be_few(evaltap: Evaltap) -> None:
+def test_so_few_changes_that_they_may_be_chance_decide_nothing(evaltap: Evaltap) -> None:
     record()
     land(evaltap)
 
-    _, found, _ = replay(evaltap, "rarely")
+    code, found, _ = replay(evaltap, "rarely", "--max-drop", "0")
 
     metric = found["metrics"]["ends_with_stop"]
     assert len(metric["newly_failing"]) == 2
-    assert metric["difference"]["interval"][1] < 0, (
-        "two of sixty, of which a sign test says p = 0.5"
-    )
-    assert [note.partition(";")[0] for note in found["notes"]] == [
-        "ends_with_stop: 2 sessions changed"
-    ]
+    low, high = metric["difference"]["interval"]
+    assert low < 0 < high, "two of sixty, of which a sign test says p = 0.5"
+    assert code == 3
 
 
 @pytest.mark.slow

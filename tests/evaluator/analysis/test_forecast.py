@@ -400,6 +400,21 @@ def test_without_old_verdicts_or_replayed_turns_there_is_nothing_but_no_nan() ->
     json.dumps([nothing.data(), planned.data()], allow_nan=False)
 
 
+@pytest.mark.parametrize(
+    ("count", "verdict"), [(1, "not_enough"), (30, "not_enough"), (300, "not_worse")]
+)
+@pytest.mark.parametrize("new", [0, 1])
+def test_few_sessions_that_all_failed_do_not_show_that_nothing_gets_worse(
+    count: int, verdict: str, new: int
+) -> None:
+    found = forecast(sessions(count, 1, [0], [new]))
+
+    assert found.old is not None
+    assert found.difference is not None
+    assert found.difference.interval.low <= new - found.old.interval.high
+    assert found.verdict == (verdict if new == 0 else "not_worse" if count > 1 else "not_enough")
+
+
 def test_what_would_help_is_named() -> None:
     forks = [*sessions(60, 1, [1], [1]), *sessions(40, 1, [1], [None])]
     few = [*sessions(20, 1, [1], [1]), *sessions(3, 1, [0], [0])]

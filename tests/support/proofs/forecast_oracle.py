@@ -20,6 +20,7 @@ class ForecastOracle:
         items: Sequence[tuple[Any, ...]],
         *,
         deterministic: bool = False,
+        has_change: bool = True,
     ) -> None:
         self.session, self.a, self.old, self.cell, self.group = map(
             np.array, zip(*turns, strict=True)
@@ -47,7 +48,19 @@ class ForecastOracle:
         self.change_interval = self._interval(
             self.change, difference, self.variance_of_change, -1.0
         )
+        if has_change and len(np.unique(self.old)) == 1:
+            self.change_interval = self._with_unseen(*self.change_interval)
         self.traffic = self._traffic(r - self.rate)
+
+    def _with_unseen(self, low: float, high: float) -> tuple[float, float]:
+        """Add the reach of the old rate: an estimate, with π for cells and groups."""
+        turns = [(s, a, self.old_rate, a, a) for s, a in zip(self.session, self.a, strict=True)]
+        items = [(place, 0, a, self.old_rate) for place, a in enumerate(self.a)]
+        ends = ForecastOracle(turns, items, has_change=False).interval
+        return (
+            max(-1.0, float(self.change - np.hypot(self.change - low, ends[1] - self.old_rate))),
+            min(1.0, float(self.change + np.hypot(high - self.change, self.old_rate - ends[0]))),
+        )
 
     def _cell_rate(self, cell: Any, turns: npt.NDArray[np.bool_]) -> float:
         here = (self.cell[self.at] == cell) & turns[self.at]

@@ -13,7 +13,7 @@ from evaltap.evaluator.analysis.filters.choice import Choice
 from evaltap.evaluator.analysis.forecast.draw import draw_sessions
 from evaltap.evaluator.analysis.forecast.fates import Fork, TurnFate, fates
 from evaltap.evaluator.analysis.forecast.forecast import faithful_share, forecast
-from evaltap.evaluator.analysis.forecast.model import Forecast, Options, ReplayedTurn
+from evaltap.evaluator.analysis.forecast.model import Options, ReplayedTurn
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.curation.picks import TurnKey
 from evaltap.evaluator.curation.sessions import Session, read_sessions, recorded_case
@@ -244,7 +244,7 @@ def result_of(
         runs=runs,
         recorded=len(drawn.sessions) if len(replayed) < len(drawn.sessions) else None,
         drift={name: one.data() for name, one in drift.items()},
-        notes=(*lost, *_renamed(drawn, drift), *_too_sure(forecasts)),
+        notes=(*lost, *_renamed(drawn, drift)),
     )
 
 
@@ -260,26 +260,6 @@ def _invalid(replayed: Iterable[ReplayedSession]) -> Iterator[str]:
             if first is not None:
                 reason = (row and row.reason) or "it was not run"
                 yield first.fork.why if first.fork is not None else reason
-
-
-_FEWEST_CHANGED: Final = 6
-"""If fewer sessions change, all in one direction, a sign test calls that chance at 5 %."""
-
-
-def _too_sure(forecasts: Mapping[str, Forecast]) -> Iterator[str]:
-    """Say of which metrics the difference may be chance although its interval does not hold 0."""
-    for name, found in forecasts.items():
-        change = found.difference
-        changed = len(found.newly_failing) + len(found.newly_passing)
-        if (
-            change
-            and changed < _FEWEST_CHANGED
-            and not change.interval.low <= 0 <= change.interval.high
-        ):
-            yield (
-                f"{name}: {counted(changed, 'session')} changed; so few may be chance, whatever p says:"
-                " it takes an old rate of almost 0 or 100 % as almost certain"
-            )
 
 
 def _renamed(drawn: Drawn, drift: Mapping[str, ToolDrift]) -> Iterator[str]:

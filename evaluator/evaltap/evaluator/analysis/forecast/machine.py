@@ -9,13 +9,14 @@ are cells and groups, and every turn is an item, the whole is `estimate`.
 The steps in the comments are those of docs/explanation/replay.md.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import NormalDist
 from typing import Final, NamedTuple
 
-from evaltap.evaluator.analysis.stats.estimate import Cell, drawn_variance
+from evaltap.evaluator.analysis.stats.estimate import Cell, drawn_variance, estimate_items
 from evaltap.evaluator.analysis.stats.layers import (
     Layer,
     Reach,
@@ -96,20 +97,35 @@ def calculate(
         traffic = _traffic(turns, sums, groups, reach, deterministic=deterministic)
     return Figure(
         Rate(rate, interval, number, effective, "turns", weighted),
-        _change(sums, reach, variance_of_change),
+        _change(turns, sums, reach, variance_of_change),
         traffic,
         reach.effective_sessions,
     )
 
 
-def _change(sums: "_Sums", reach: Reach, variance: float) -> Change:
+def _change(turns: Sequence[Turn], sums: "_Sums", reach: Reach, variance: float) -> Change:
     value = sums.rate - sums.old_rate
     between = sums.between(value, old=1.0)
     interval = reach.interval(value, reach.factor(variance, between), between, least=-1.0)
+    interval = _with_unseen(turns, value, interval)
     facing = value - interval.low if value > 0 else interval.high - value
     if facing <= _ROUNDING:
         return Change(value, interval, 1.0 if abs(value) <= _ROUNDING else 0.0)
     return Change(value, interval, 2 * (1 - NormalDist().cdf(abs(value) / facing * Z95)))
+
+
+def _with_unseen(turns: Sequence[Turn], value: float, interval: Interval) -> Interval:
+    """Return the interval with the old rate's own uncertainty, if all old verdicts are equal.
+
+    Turns that ended otherwise, of which none was seen here, may have a new verdict that is not the old one.
+    """
+    if len({one.passed for one in turns}) > 1:
+        return interval
+    old = estimate_items((one.session, 1 / one.weight, float(one.passed)) for one in turns)
+    assert old is not None
+    low = value - math.hypot(value - interval.low, old.rate.interval.high - old.rate.value)
+    high = value + math.hypot(interval.high - value, old.rate.value - old.rate.interval.low)
+    return Interval(max(-1.0, low), min(1.0, high))
 
 
 def _traffic(
