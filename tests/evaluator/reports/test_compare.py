@@ -284,6 +284,7 @@ def test_the_least_pass_rate_is_of_all_cases_of_head(evaltap: Evaltap) -> None:
 
     assert (code, found["verdict"]) == (1, "below_minimum")
     assert "66.7% of head's 60 cases pass" in found["reasons"][0]
+    assert any("20 of 20 cases only in head failed" in note for note in found["notes"])
     assert compared(evaltap, base, base, "--min-pass-rate", "0.85")[0] == 0
 
 

@@ -131,6 +131,15 @@ def _of_versions(pair: PairedMetric, base: Side, head: Side) -> Iterator[str]:
             )
 
 
+def _failing(pair: PairedMetric, added: Sequence[CaseKey]) -> Iterator[str]:
+    found = [one for key in added if (one := pair.head.cases.get(key)) is not None]
+    if failing := sum(one.passes < one.trials for one in found):
+        yield (
+            f"{pair.name}: {failing:,} of {counted(len(found), 'case')} only in head failed; the verdict"
+            " does not count them, but --min-pass-rate does"
+        )
+
+
 def _notes(
     base: Side,
     head: Side,
@@ -149,6 +158,7 @@ def _notes(
             )
     for pair in pairs:
         yield from _of_versions(pair, base, head)
+        yield from _failing(pair, cases.added)
     for side in (base, head):
         if alike_answers := _repeated(side, cases.both):
             yield (
