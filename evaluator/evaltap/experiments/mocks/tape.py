@@ -299,12 +299,8 @@ class Tape:
             return problem
         if left:
             return _OTHER_ARGUMENTS
-        number = len(self.turns) - 1
-        where, turns = "in the recorded turn", self._recording[number : number + 1]
-        if self._pool_from is not None and number >= self._pool_from:
-            where = f"in any recorded turn from turn {self._pool_from + 1} on"
-            turns = self._recording[self._pool_from :]
-        own = [one for turn in turns for one in turn if one.name == recorded]
+        where, calls = self._here()
+        own = [one for one in calls if one.name == recorded]
         if not own:
             return f"was not called {where}"
         if self._policy.match == "order" and any(one.name == recorded for one in self._left):
@@ -312,6 +308,15 @@ class Tape:
         if self._policy.match == "args" and self._equal_call(name, arguments, own) is None:
             return _OTHER_ARGUMENTS
         return "was called more often than recorded"
+
+    def _here(self) -> tuple[str, list[RecordedCall]]:
+        """Return which recorded calls may answer in this turn, in words and as they were at its start."""
+        number = len(self.turns) - 1
+        where, turns = "in the recorded turn", self._recording[number : number + 1]
+        if self._pool_from is not None and number >= self._pool_from:
+            where = f"in any recorded turn from turn {self._pool_from + 1} on"
+            turns = self._recording[self._pool_from :]
+        return where, [one for turn in turns for one in turn]
 
     def _equal_call(
         self, tool: str, arguments: Json, calls: Sequence[RecordedCall]

@@ -225,12 +225,6 @@ def result_of(
     fates = Counter(one.fate for one in chain.from_iterable(runs_of_all))
     runs = len(replayed[0].rows) if replayed else 1
     drift = drift_of(row.answers for session in replayed for row in session.rows if row is not None)
-    whys = Counter(drawn.lost.values())
-    lost = [f"not replayed: {counted(count, 'session')}: {why}" for why, count in whys.items()]
-    invalid = Counter(_invalid(one for one in replayed if one.session.name not in drawn.lost))
-    lost += [
-        f"invalid: {counted(count, 'run')}: {why}" for why, count in invalid.most_common(_WHYS)
-    ]
     forecasts = {name: forecast(turns_of(drawn, replayed, name), options) for name in metrics}
     return ReplayResult(
         sessions=len(replayed),
@@ -244,12 +238,21 @@ def result_of(
         runs=runs,
         recorded=len(drawn.sessions) if len(replayed) < len(drawn.sessions) else None,
         drift={name: one.data() for name, one in drift.items()},
-        notes=(*lost, *_renamed(drawn, drift)),
+        notes=(*_without_evidence(drawn, replayed), *_renamed(drawn, drift)),
     )
 
 
 _WHYS: Final = 5
 """The most frequent reasons for runs that are no evidence."""
+
+
+def _without_evidence(drawn: Drawn, replayed: Sequence[ReplayedSession]) -> Iterator[str]:
+    """Say why sessions were not replayed, and why runs are no evidence."""
+    for why, count in Counter(drawn.lost.values()).items():
+        yield f"not replayed: {counted(count, 'session')}: {why}"
+    invalid = Counter(_invalid(one for one in replayed if one.session.name not in drawn.lost))
+    for why, count in invalid.most_common(_WHYS):
+        yield f"invalid: {counted(count, 'run')}: {why}"
 
 
 def _invalid(replayed: Iterable[ReplayedSession]) -> Iterator[str]:
