@@ -53,10 +53,12 @@ class ToolAnswers(Protocol):
         *,
         agent: str = "",
         function: Callable[..., Any] | None = None,
+        writes: Writes | None = None,
     ) -> Any | Literal[_Run.RUN]:
         """Return the result of a call, or `RUN`; `agent` is the name of the one that calls, if known.
 
         `function` is the tool: its caller gets the result in the type that it declares to return.
+        `writes` is given what the recorded call wrote to the session's state.
         Raises RecordedError for a call that failed, and ToolMiss for one without an answer.
         """
         ...
@@ -64,10 +66,7 @@ class ToolAnswers(Protocol):
     async def answer_later(
         self, name: str, arguments: object, *, agent: str = "", writes: Writes | None = None
     ) -> Any | Literal[_Run.RUN]:
-        """Do the same without holding up the event loop, if an answer takes time.
-
-        `writes` is given what the recorded call wrote to the session's state.
-        """
+        """Do the same without holding up the event loop, if an answer takes time."""
         ...
 
     def unusable(self, name: str, arguments: object, why: str) -> Literal[_Run.RUN]:

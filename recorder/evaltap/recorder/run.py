@@ -341,16 +341,18 @@ class ObservedRun:
         failure: Failure | None = None,
         *,
         duration_ms: float | None = None,
-        state: Mapping[str, object] | None = None,
+        state: object = None,
     ) -> None:
-        """Record how a tool call ended, and what it wrote to the session's state; repeat it to add details,
-        which does not change the duration.
+        """Record how a tool call ended, and what it wrote to the session's state (UNSEEN: something that is
+        not known); repeat it to add details, which does not change the duration.
         """
         now = self._clock.now()
         begun = self._open.pop(key, None)
         if begun is not None:
             self._durations[key] = (now - begun) / 1e6
         missing = {"result": "missing"} if result is UNSEEN and failure is None else {}
+        if state is UNSEEN:
+            missing["stateDelta"] = "missing"
         if (result is not UNSEEN and result is not None) or failure is not None:
             self._unanswered.discard(key)
         self._observe(
@@ -362,7 +364,7 @@ class ObservedRun:
                 failure,
                 self._durations.get(key) if duration_ms is None else duration_ms,
                 missing,
-                state or None,
+                None if state is UNSEEN else state,
             )
         )
 

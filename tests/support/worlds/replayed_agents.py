@@ -33,7 +33,13 @@ class Recording:
             self._left.setdefault(_key(call["name"], call["args"]), []).append(call)
 
     def answer(
-        self, name: str, arguments: object, *, agent: str = "", function: object = None
+        self,
+        name: str,
+        arguments: object,
+        *,
+        agent: str = "",
+        function: object = None,
+        writes: Writes | None = None,
     ) -> Any:  # whatever was recorded
         """Return the result of a call, or `RUN`."""
         self.asked.append(name)

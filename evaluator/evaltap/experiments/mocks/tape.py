@@ -155,18 +155,19 @@ class Tape:
         *,
         agent: str = "",
         function: Callable[..., Any] | None = None,
+        writes: Writes | None = None,
     ) -> Any:  # what the function would return, or RUN
         """Return the recorded result of a call, or RUN; raise RecordedError or ToolMiss."""
         found, call = self._found(name, arguments_of(arguments), agent)
         if seconds := self._seconds(call):
             time.sleep(seconds)
-        given = self._given(found)
+        given = self._given(found, call, writes)
         return RUN if given is RUN else in_declared_type(given, function)
 
     async def answer_later(
         self, name: str, arguments: object, *, agent: str = "", writes: Writes | None = None
     ) -> Any:
-        """Do the same without holding up the event loop; have written what the recorded call wrote."""
+        """Do the same without holding up the event loop."""
         given = arguments_of(arguments)
         if self._policy.missed(name) == "llm":
             found, call = await asyncio.to_thread(self._found, name, given, agent)
@@ -174,9 +175,7 @@ class Tape:
             found, call = self._found(name, given, agent)
         if seconds := self._seconds(call):
             await asyncio.sleep(seconds)
-        if call is not None and writes is not None and isinstance(call.state, dict):
-            writes(call.state)
-        return self._given(found)
+        return self._given(found, call, writes)
 
     def _seconds(self, call: RecordedCall | None) -> float:
         return (call.seconds or 0.0) if call is not None and self._policy.latency else 0.0
@@ -227,7 +226,9 @@ class Tape:
             if (call := self._equal_call(name, arguments, left)) is not None:
                 self._left.remove(call)
 
-    def _given(self, found: Any) -> Any:
+    def _given(self, found: Any, call: RecordedCall | None, writes: Writes | None) -> Any:
+        if call is not None and writes is not None and isinstance(call.state, dict):
+            writes(call.state)
         if isinstance(found, BaseException):
             raise found
         return found

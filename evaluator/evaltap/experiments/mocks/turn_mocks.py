@@ -91,6 +91,7 @@ class TurnMocks:
         *,
         agent: str = "",
         function: Callable[..., Any] | None = None,
+        writes: Writes | None = None,
     ) -> Any:  # what the function would return, or RUN
         """Return the result of a call, or RUN for a tool without a mock; raise ToolMiss."""
         mock = self._mock(name, arguments)

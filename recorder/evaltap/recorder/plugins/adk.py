@@ -263,7 +263,9 @@ class EvaltapPlugin(BasePlugin):
         if run is not None:
             key, around = run.calls.pop(id(context), (_call_id(tool, context), None))
             enter(around)
-            run.observed.tool_returned(key, result, failure, state=context.actions.state_delta)
+            run.observed.tool_returned(
+                key, result, failure, state=context.actions.state_delta or None
+            )
 
     def _ended(self, context: "InvocationContext", error: BaseException | None) -> None:
         failure = failure_of(error) if error is not None else None

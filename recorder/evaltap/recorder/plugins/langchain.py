@@ -37,6 +37,7 @@ from evaltap.recorder.plugins.langchain_values import (
     reasoning_of,
     result_of,
     state_of,
+    state_written,
     tool_message_value,
     tool_output_value,
     user_message_in,
@@ -407,7 +408,7 @@ class EvaltapHandler(BaseCallbackHandler):
         value, failed = tool_output_value(output, node.call_id)
         failure = Failure(message=value if isinstance(value, str) else None) if failed else None
         node.level.failed.pop(node.call_id, None)  # this was a retry
-        self._run(node.level).tool_returned(node.key, value, failure)
+        self._run(node.level).tool_returned(node.key, value, failure, state=state_written(output))
 
     def _tool_ended(self, run_id: UUID) -> Node | None:
         node = self._nodes.pop(run_id, None)

@@ -12,7 +12,7 @@ from langchain_core.messages import (
 
 from evaltap.recorder.conventions.chain_values import question_of
 from evaltap.recorder.foreign import attribute
-from evaltap.recorder.observation import Failure
+from evaltap.recorder.observation import UNSEEN, Failure
 from evaltap.recorder.plugins.support import first_items, text_of
 from evaltap.schemas.chat.evidence import Evidence
 from evaltap.schemas.chat.media import MediaPart, media_in
@@ -20,6 +20,19 @@ from evaltap.schemas.chat.shapes import read_messages
 from evaltap.schemas.data import JsonObject
 
 _NO_STATE = {"messages", "structured_response", "remaining_steps", "is_last_step"}
+
+
+def state_written(output: object) -> object:
+    """Return what a tool's LangGraph command writes to the state besides its message for the model; UNSEEN
+    for one that does more, and None for what is no command.
+    """
+    update = attribute(output, "update")
+    if type(output).__name__ != "Command":
+        return None
+    does_more = any(attribute(output, name) for name in ("goto", "graph", "resume"))
+    if does_more or type(update) is not dict or len(update.get("messages") or ()) > 1:
+        return UNSEEN
+    return {key: value for key, value in first_items(update) if key != "messages"}
 
 
 def tool_message_value(message: ToolMessage) -> tuple[object, Failure | None]:

@@ -7,11 +7,13 @@ handling of errors are the tool's own.
 
 import copy
 import functools
-from collections.abc import Awaitable, Callable, Iterator
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
 from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.messages import ToolMessage
 from langchain_core.tools import BaseTool, ToolException
 
 from evaltap.experiments.agents.base import by_provider, miss
@@ -47,15 +49,17 @@ _live_arun: Final[Callable[..., Awaitable[Any]]] = BaseTool.arun
 
 @functools.wraps(_live_run)
 def _run(self: BaseTool, tool_input: Any, *args: Any, **kwargs: Any) -> Any:
-    return _live_run(_asking(self, tool_input), tool_input, *args, **kwargs)
+    return _live_run(_asking(self, tool_input, **kwargs), tool_input, *args, **kwargs)
 
 
 @functools.wraps(_live_arun)
 async def _arun(self: BaseTool, tool_input: Any, *args: Any, **kwargs: Any) -> Any:
-    return await _live_arun(_asking(self, tool_input), tool_input, *args, **kwargs)
+    return await _live_arun(_asking(self, tool_input, **kwargs), tool_input, *args, **kwargs)
 
 
-def _asking(tool: BaseTool, tool_input: Any) -> BaseTool:
+def _asking(
+    tool: BaseTool, tool_input: Any, *, tool_call_id: str | None = None, **of_call: object
+) -> BaseTool:
     """Return a copy of a tool for one call, whose arguments are those that the model sent."""
     answers = tool_answers()
     if answers is None:
@@ -65,27 +69,30 @@ def _asking(tool: BaseTool, tool_input: Any) -> BaseTool:
         return tool
     given = tool._filter_injected_args(tool_input) if isinstance(tool_input, dict) else tool_input
 
-    is_command = _returns_a_command(tool)
+    def result(found: Any, written: Sequence[dict[str, Any]]) -> Any:
+        """Return what the tool's body would return."""
+        if written and (graphs := sys.modules.get("langgraph.types")) is not None:
+            told = ToolMessage(found, tool_call_id=tool_call_id, name=tool.name)
+            return graphs.Command(update={**written[0], "messages": [told]})
+        if _returns_a_command(tool) and answers.unusable(tool.name, given, _COMMAND) is RUN:
+            return RUN
+        return (found, None) if tool.response_format == "content_and_artifact" else found
 
     @functools.wraps(tool._run)
     def run(*args: Any, **kwargs: Any) -> Any:
-        found: Any
+        written: list[dict[str, Any]] = []
         with _as_the_tool(tool):
-            if is_command:
-                found = answers.unusable(tool.name, given, _COMMAND)
-            else:
-                found = answers.answer(tool.name, given)
-        return tool._run(*args, **kwargs) if found is RUN else _result(tool, found)
+            found = answers.answer(tool.name, given, writes=written.append)
+        found = found if found is RUN else result(found, written)
+        return tool._run(*args, **kwargs) if found is RUN else found
 
     @functools.wraps(tool._arun)
     async def arun(*args: Any, **kwargs: Any) -> Any:
-        found: Any
+        written: list[dict[str, Any]] = []
         with _as_the_tool(tool):
-            if is_command:
-                found = answers.unusable(tool.name, given, _COMMAND)
-            else:
-                found = await answers.answer_later(tool.name, given)
-        return await tool._arun(*args, **kwargs) if found is RUN else _result(tool, found)
+            found = await answers.answer_later(tool.name, given, writes=written.append)
+        found = found if found is RUN else result(found, written)
+        return await tool._arun(*args, **kwargs) if found is RUN else found
 
     copied = copy.copy(tool)
     # Past the model's own __setattr__, which takes fields only.
@@ -105,11 +112,6 @@ def _as_the_tool(tool: BaseTool) -> Iterator[None]:
         yield
     except RecordedError as error:
         raise (_RecordedToolException(str(error)) if tool.handle_tool_error else error) from None
-
-
-def _result(tool: BaseTool, found: Any) -> Any:
-    """Return what the tool's body would return."""
-    return (found, None) if tool.response_format == "content_and_artifact" else found
 
 
 def _returns_a_command(tool: BaseTool) -> bool:
