@@ -408,12 +408,14 @@ def test_a_tool_that_no_recording_can_answer_is_a_fork() -> None:
 
 def test_a_tool_whose_result_cannot_be_used_runs_only_if_it_may() -> None:
     refusing, running = tape(call("note", {})), tape(call("note", {}), on_miss={"note": "real"})
+    for one in (refusing, running):
+        assert one.answer("note", {}) == "ok"
 
     with pytest.raises(ToolMiss, match="returns a command"):
         refusing.unusable("note", {}, "returns a command")
     assert running.unusable("note", {}, "returns a command") is RUN
     assert [one.tool for one in running.turns[-1].real] == ["note"]
-    assert refusing.turns[-1].hits == running.turns[-1].hits == {}
+    assert refusing.turns[-1].hits == running.turns[-1].hits == {"note": 0}
 
 
 def test_what_a_recorded_call_wrote_to_the_state_is_written_again() -> None:

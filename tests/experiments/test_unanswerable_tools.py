@@ -11,7 +11,8 @@ from google.adk.code_executors import BuiltInCodeExecutor
 from google.adk.tools.agent_tool import AgentTool
 from google.adk.tools.base_toolset import BaseToolset
 from google.adk.tools.google_search_tool import google_search
-from langchain.agents import create_agent
+from langchain.agents import AgentState, create_agent
+from langchain.agents.middleware import before_model
 from langchain_core.messages import ToolMessage
 from langchain_core.tools import InjectedToolCallId
 from langchain_core.tools import tool as langchain_tool
@@ -22,7 +23,12 @@ from pydantic_ai.native_tools import CodeExecutionTool
 from strands import Agent as StrandsAgent
 
 from evaltap.experiments.agents.loading import agent_of
+from evaltap.experiments.mocks.policy import MockPolicy
+from evaltap.experiments.mocks.recorded import recording_of
+from evaltap.experiments.mocks.tape import Tape
 from evaltap.recorder.answering import ToolMiss
+from evaltap.recorder.observation import UNSEEN
+from evaltap.recorder.plugins.langchain_values import state_written
 from evaltap.schemas.errors import InputError
 from plugin_drivers.adk import ScriptedModel as AdkModel
 from plugin_drivers.driver import call, says
@@ -177,6 +183,53 @@ def test_a_command_for_a_graph_is_not_in_a_recording(runs: Runs) -> None:
     assert isinstance(refused, ToolMiss)
     assert "note returns a command for the graph" in str(refused)
     assert ran == ["Done."]
+
+
+class Tiered(AgentState[Any]):
+    """A state that a tool writes to."""
+
+    tier: str
+
+
+@pytest.mark.parametrize("declared", [Command[Any], Any])
+def test_what_a_command_writes_to_the_state_is_recorded_and_written_again(
+    runs: Runs, declared: Any
+) -> None:
+    states: list[Any] = []
+    names: list[str] = []
+
+    def log_in(name: str, tool_call_id: Annotated[str, InjectedToolCallId]) -> Any:
+        """Log in."""
+        names.append(name)
+        told = ToolMessage(f"Hello {name}", tool_call_id=tool_call_id)
+        return Command(update={"tier": "gold", "messages": [told]})
+
+    log_in.__annotations__["return"] = declared
+
+    @before_model
+    def look(state: Any, runtime: Any) -> None:
+        states.append(state.get("tier"))
+
+    def agent() -> Any:
+        steps = says("", call("log_in", "c1", name="Ann")), says("Done.")
+        tools = [langchain_tool(log_in)]
+        return create_agent(langchain_model(*steps), tools, state_schema=Tiered, middleware=[look])
+
+    replay_now(runs, agent(), None, unit_of("Hi"))
+    runs.recorder.flush()
+    tape = Tape(recording_of(runs.sink.cases[0]), MockPolicy())
+    tape.begin()
+    _, told = replay_now(runs, agent(), tape, unit_of("Hi"))
+
+    assert states == [None, "gold"] * 2
+    assert names == ["Ann"], "the second call is answered"
+    assert "Hello Ann" in told[-1]
+
+
+def test_a_command_that_goes_elsewhere_is_not_known_whole() -> None:
+    assert state_written(Command(goto="billing", update={"messages": []})) is UNSEEN
+    assert state_written(Command(update={"messages": []})) == {}
+    assert state_written("no command") is None
 
 
 def test_tools_are_named_before_a_run_where_they_are_known(runs: Runs) -> None:

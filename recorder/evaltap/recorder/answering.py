@@ -70,7 +70,7 @@ class ToolAnswers(Protocol):
         ...
 
     def unusable(self, name: str, arguments: object, why: str) -> Literal[_Run.RUN]:
-        """Return `RUN` for a call that no result can answer if its tool may run, else raise ToolMiss."""
+        """Return `RUN` for a call whose answer cannot be used if its tool may run, else raise ToolMiss."""
         ...
 
     def delegated(self, name: str) -> None:

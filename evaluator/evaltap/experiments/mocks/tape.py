@@ -186,9 +186,11 @@ class Tape:
             return self._miss(name, arguments_of(arguments), why, self.turns[-1])
 
     def unusable(self, name: str, arguments: object, why: str) -> Any:
-        """Return RUN for a call that no result can answer, if its tool may run; otherwise raise ToolMiss."""
+        """Return RUN for a call whose answer cannot be used if its tool may run, else raise ToolMiss."""
         with self._lock:
             given, turn = arguments_of(arguments), self.turns[-1]
+            if turn.hits.get(name):
+                turn.hits[name] -= 1
             if self._policy.missed(name) != "real":
                 raise self._miss(name, given, why, turn)
             turn.real.append(Missed(name, given, "ran for real"))

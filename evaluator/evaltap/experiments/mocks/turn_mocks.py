@@ -112,9 +112,7 @@ class TurnMocks:
         return await self._generated(mock, arguments, None) if mock.prompt else mock.result
 
     def unusable(self, name: str, arguments: object, why: str) -> Any:
-        """Return RUN for a tool without a mock; raise ToolMiss for one whose mock cannot answer."""
-        if self._mock(name, arguments) is None:
-            return RUN
+        """Raise ToolMiss for a call whose mock cannot be used."""
         raise self._miss(f"tool {name!r} is mocked, and {why}")
 
     def delegated(self, name: str) -> None:

@@ -64,7 +64,7 @@ class Tool(WireModel):
     alternative: str = ""
     """In a reference for `trajectory_partial_order`: one call of the group with this name is enough."""
     state_delta: AnyValue = None
-    """What the call wrote to the session's state; only known of Google ADK's tools."""
+    """What the call wrote to the session's state; only known of tools of Google ADK and LangGraph."""
     capture: Annotated[dict[str, CaptureState], Map] = {}
 
 
