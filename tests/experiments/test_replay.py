@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -305,6 +306,28 @@ def test_runs_that_are_no_evidence_are_counted_by_reason(evaltap: Evaltap) -> No
     assert found["invalid"] == 4
     assert found["notes"] == ["invalid: 4 runs: result of get_order was cut"]
     assert "faithfully to their end" in found["metrics"]["ends_with_stop"]["advice"], "no fork"
+
+
+@pytest.mark.slow
+def test_a_metric_of_time_has_answers_take_theirs(evaltap: Evaltap) -> None:
+    limit = {"metricName": "completed_within", "threshold": 1,
+             "criterion": {"operations": {"maxSeconds": 0.3}}}  # fmt: skip
+    Path("metrics.json").write_text(json.dumps([limit]))
+    with Recorder(log="shop.log.db", app_name="shop") as recorder:
+        for number in range(3):
+            with recorder.turn(session_id=f"s{number}", user=f"where is A-{number}") as turn:
+                given, result = {"id": f"A-{number}"}, {"status": "shipped"}
+                turn.tool("get_order", given, result=result, duration_ms=350.0)
+                time.sleep(0.35)
+                turn.respond("It is shipped.")
+    land(evaltap)
+
+    _, found, said = replay(evaltap, "old")
+
+    assert found is not None, said
+    metric = found["metrics"]["completed_within"]
+    assert (metric["old"]["rate"], metric["new"]["rate"]) == (0.0, 0.0), "the tools are as slow"
+    assert found["drift"]["get_order"]["hits"] == 3
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -281,6 +281,10 @@ def stopping(experiment: Experiment) -> Iterator[None]:
             signal.signal(one, handler)
 
 
+_TIMED: Final = ("completed_within",)
+"""Evaluators that answers which take no time would satisfy."""
+
+
 def run_experiment(
     request: Request,
     scorer: CaseScorer,
@@ -295,6 +299,8 @@ def run_experiment(
     `start` starts the agent, by default in a process of its own.  Raises InputError that lists all that is
     wrong, before the agent is called.
     """
+    if any((one.evaluator_name or one.metric_name) in _TIMED for one in scorer.metrics):
+        request = replace(request, tools=replace(request.tools, latency=True))
     log = log_of(store.path)
     references = references_of(request, log)
     metrics = run_metrics(scorer, references)

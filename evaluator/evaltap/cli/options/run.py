@@ -117,7 +117,9 @@ class AnswerOptions:
         many=True,
     )
     mock_latency: bool = option(
-        "--mock-latency", "answers take as long as they took when they were recorded"
+        "--mock-latency",
+        "answers take as long as they took when they were recorded; always so if a metric is"
+        " completed_within",
     )
 
 
