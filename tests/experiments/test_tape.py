@@ -242,7 +242,7 @@ def test_arguments_of_any_length_are_likened_in_little_time() -> None:
         ({"result": "redacted"}, "result of get was redacted"),
         ({}, "result of get was recorded as a hash"),
         ({"arguments": "missing"}, "arguments of get were not recorded"),
-        ({"stateDelta": "truncated"}, "stateDelta of get was cut"),
+        ({"stateDelta": "truncated"}, "state written by get was cut"),
     ],
 )
 def test_a_call_that_was_not_recorded_whole_answers_nothing_and_says_why(

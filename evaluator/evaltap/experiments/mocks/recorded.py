@@ -16,6 +16,11 @@ from evaltap.recorder.copying import freeze, readable, thaw
 from evaltap.schemas.data import CaseData, Json
 
 _LOST: Final = {"missing": "not recorded", "truncated": "cut", "redacted": "redacted"}
+_WORDS: Final = {
+    "arguments": "arguments of",
+    "result": "result of",
+    "stateDelta": "state written by",
+}
 
 _LONGEST: Final = 16 * 1024 * 1024
 """Bytes of arguments."""
@@ -113,13 +118,13 @@ def _call(tool: CaseData, *, is_parent: bool) -> RecordedCall:
 
 
 def _problem(tool: CaseData) -> str:
-    lost = tool.get("capture") or {}
+    name, lost = tool.get("name"), tool.get("capture") or {}
     given = ("stateDelta",) if tool.get("error") else ("result", "stateDelta")
     for part in ("arguments", *given):
         if how := _LOST.get(lost.get(part, "")):
-            return f"{part} of {tool.get('name')} {'were' if part == 'arguments' else 'was'} {how}"
+            return f"{_WORDS[part]} {name} {'were' if part == 'arguments' else 'was'} {how}"
     hashed = (part for part in given if _has_hash(tool.get(part)))
-    return next((f"{part} of {tool.get('name')} was recorded as a hash" for part in hashed), "")
+    return next((f"{_WORDS[part]} {name} was recorded as a hash" for part in hashed), "")
 
 
 def is_hash(text: str) -> bool:
