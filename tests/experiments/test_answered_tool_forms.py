@@ -270,7 +270,7 @@ def test_an_answered_tool_of_adk_writes_to_the_state_what_it_wrote_then(
     tape = Tape(recording_of({"actualConversation": [{"tools": [sale]}]}), MockPolicy())
     tape.begin()
     script = AdkModel(script=[*STEPS])
-    agent = LlmAgent(name="seller", model=script, tools=shop.tools(), before_model_callback=look)
+    agent = LlmAgent(name="seller", model=script, tools=[*shop.tools()], before_model_callback=look)
 
     replay_now(runs, agent, tape, unit_of("Sell A"))
 

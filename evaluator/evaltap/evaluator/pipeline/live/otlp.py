@@ -87,6 +87,7 @@ class OtlpWriter:
         self._problem = _Problem()
         protocol = environ.get(PROTOCOL, "").strip()
         self._logs, self._metrics = _exporters(endpoint, protocol, self._problem)
+        self._problem.listen()  # not before: they warn of variables that make no sense
         self._clock = clock
         self._not_before = 0.0
         self._pause = 1.0
@@ -133,6 +134,9 @@ class _Problem(logging.Handler):
         super().__init__(logging.WARNING)
         self.text = "no reason given"
         self._loggers = [logging.getLogger(f"{_EXPORTERS}.{kind}") for kind in ("grpc", "http")]
+
+    def listen(self) -> None:
+        """Take what the exporters log."""
         for logger in self._loggers:
             logger.addHandler(self)
             logger.propagate = False
