@@ -7,7 +7,7 @@ from typing import Any, Final
 import orjson
 
 from evaltap.evaluator.cases.contexts import without_repeats
-from evaltap.evaluator.cases.evalsets.content import plain_turns
+from evaltap.evaluator.cases.evalsets.content import message_text, plain_turns
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.turn import EARLIER_TURNS
 from evaltap.evaluator.curation.picks import TurnKey
@@ -115,15 +115,11 @@ def with_kept_references(
 
 def _continues(turn: CaseData, before: CaseData) -> bool:
     """Return whether a turn has the question of the one before, and the result of a call that it awaited."""
-    asked = _question(turn)
-    if not asked or asked != _question(before) or before.get("finalResponse"):
+    asked = message_text(turn.get("userContent"))
+    if not asked or asked != message_text(before.get("userContent")) or before.get("finalResponse"):
         return False
     awaited, returned = _calls(before, ended=False), _calls(turn, ended=True)
     return not awaited.isdisjoint(returned)
-
-
-def _question(turn: CaseData) -> object:
-    return (turn.get("userContent") or {}).get("content")
 
 
 def _calls(turn: CaseData, *, ended: bool) -> set[tuple[object, object]]:

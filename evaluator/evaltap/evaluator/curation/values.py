@@ -12,6 +12,7 @@ from evaltap.evaluator.analysis.stats.estimate import Cell, Estimate, Profile, e
 from evaltap.evaluator.analysis.traffic import without_runs
 from evaltap.evaluator.cases.evalsets.content import expected_turns, message_text
 from evaltap.evaluator.cases.language import UNKNOWN, language_of
+from evaltap.evaluator.cases.origin import case_identity
 from evaltap.evaluator.cases.turn import absent_state
 from evaltap.evaluator.curation.grouping import Block, ComparedTurn, Likeness, turn_groups
 from evaltap.evaluator.curation.near import SimilarTexts, normal
@@ -102,14 +103,14 @@ def seen_of_set(cases: Iterable[CaseData], store: StoreReader, app: str = "") ->
     another application are left out.
     """
     found = []
-    cases = [case for case in cases if not app or _app_of(case) in ("", app)]
+    cases = [case for case in cases if not app or case_identity(case, "").app_name in ("", app)]
     origins = [_origin(case) for case in cases]
     recorded = _recorded(store, set(filter(None, origins)))
     for case, origin in zip(cases, origins, strict=True):
         tools, model, version = recorded.get(origin, _UNKNOWN) if origin else _UNKNOWN
         turns = expected_turns(case)
         for number, turn in enumerate(turns):
-            key = TurnKey(_app_of(case), "", str(case["evalId"]), str(number))
+            key = TurnKey(case_identity(case, "").app_name, "", str(case["evalId"]), str(number))
             names = _own_tools(case, turn)
             if names is None and number == len(turns) - 1:
                 names = tools
@@ -119,10 +120,6 @@ def seen_of_set(cases: Iterable[CaseData], store: StoreReader, app: str = "") ->
 
 
 _UNKNOWN: Final = (None, None, None)
-
-
-def _app_of(case: CaseData) -> str:
-    return (case.get("sessionInput") or {}).get("appName") or ""
 
 
 def _own_tools(case: CaseData, turn: CaseData) -> tuple[str, ...] | None:

@@ -70,7 +70,9 @@ def _asking(
     given = tool._filter_injected_args(tool_input) if isinstance(tool_input, dict) else tool_input
 
     def result(found: Any, written: Sequence[dict[str, Any]]) -> Any:
-        """Return what the tool's body would return."""
+        """Return what the tool's body would return, or RUN."""
+        if found is RUN:
+            return RUN
         if written and (graphs := sys.modules.get("langgraph.types")) is not None:
             told = ToolMessage(found, tool_call_id=tool_call_id, name=tool.name)
             return graphs.Command(update={**written[0], "messages": [told]})
@@ -83,16 +85,16 @@ def _asking(
         written: list[dict[str, Any]] = []
         with _as_the_tool(tool):
             found = answers.answer(tool.name, given, writes=written.append)
-        found = found if found is RUN else result(found, written)
-        return tool._run(*args, **kwargs) if found is RUN else found
+        told = result(found, written)
+        return tool._run(*args, **kwargs) if told is RUN else told
 
     @functools.wraps(tool._arun)
     async def arun(*args: Any, **kwargs: Any) -> Any:
         written: list[dict[str, Any]] = []
         with _as_the_tool(tool):
             found = await answers.answer_later(tool.name, given, writes=written.append)
-        found = found if found is RUN else result(found, written)
-        return await tool._arun(*args, **kwargs) if found is RUN else found
+        told = result(found, written)
+        return await tool._arun(*args, **kwargs) if told is RUN else told
 
     copied = copy.copy(tool)
     # Past the model's own __setattr__, which takes fields only.
