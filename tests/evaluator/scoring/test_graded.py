@@ -76,6 +76,11 @@ def test_a_key_that_nothing_reads_is_refused() -> None:
         ({"scale": "pass/fail"}, "False", 0),
         ({"scale": "binary"}, "true", 1),
         ({"scale": "binary"}, "Fail", 0),
+        ({"scale": "binary"}, "1", 1),
+        ({"scale": "binary"}, 0.0, 0),
+        ({"scale": "binary"}, "No", 0),
+        ({"scale": "pass_fail"}, "yes", 1),
+        ({"scale": "pass_fail"}, 0, 0),
         ({"scale": "custom", "labels": LABELS}, " usable ", 0.4),
     ],
 )
@@ -92,7 +97,7 @@ def test_an_answer_is_worth_its_place_on_the_scale(
     ("scale", "value"),
     [
         ({"scale": "binary"}, 0.5),
-        ({"scale": "binary"}, "1"),
+        ({"scale": "binary"}, "2"),
         ({"scale": "likert5"}, 0),
         ({"scale": "likert5"}, 6),
         ({"scale": "likert5"}, 3.5),

@@ -42,7 +42,8 @@ from evaltap.schemas.text import did_you_mean_one_of
 Answer = float | bool | str
 
 DEFAULT_RANGE: Final = (0.0, 10.0)
-_YES_AND_NO: Final = {"true": 1.0, "pass": 1.0, "false": 0.0, "fail": 0.0}
+_YES: Final = frozenset({"true", "pass", "yes", "1"})
+_NO: Final = frozenset({"false", "fail", "no", "0"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,16 +112,8 @@ def compile_scale(criterion: GradedCriterion) -> Scale:
 
 
 def _binary(_: GradedCriterion) -> Scale:
-    def normalise(value: Json) -> float:
-        # true and false mean 1 and 0 here.
-        if isinstance(value, bool) or (isinstance(value, int | float) and value in (0, 1)):
-            return float(value)
-        if isinstance(value, str) and (word := value.strip().lower()) in _YES_AND_NO:
-            return _YES_AND_NO[word]
-        raise ValueError(f"{value!r} is neither 0 nor 1")
-
     schema = {"type": "integer", "minimum": 0, "maximum": 1}
-    return Scale("1 when it holds, 0 when it does not", schema, normalise)
+    return Scale("1 when it holds, 0 when it does not", schema, _yes_or_no)
 
 
 def _likert5(_: GradedCriterion) -> Scale:
@@ -149,14 +142,17 @@ def _numeric(criterion: GradedCriterion) -> Scale:
 
 
 def _pass_fail(_: GradedCriterion) -> Scale:
-    def normalise(value: Json) -> float:
-        word = str(value).strip().lower() if isinstance(value, str | bool) else ""
-        if word not in _YES_AND_NO:
-            raise ValueError(f"{value!r} is none of pass, fail")
-        return _YES_AND_NO[word]
-
     schema = {"type": "string", "enum": ["pass", "fail"]}
-    return Scale('one of "pass", "fail"', schema, normalise)
+    return Scale('one of "pass", "fail"', schema, _yes_or_no)
+
+
+def _yes_or_no(value: Json) -> float:
+    """Return 1 or 0 for what judges say instead of either, too: yes, true, a number as a text."""
+    whole = int(value) if isinstance(value, float) and value in (0, 1) else value
+    word = str(whole).strip().lower()
+    if word not in _YES | _NO:
+        raise ValueError(f"{value!r} is none of pass, fail, 1, 0")
+    return float(word in _YES)
 
 
 def _custom(criterion: GradedCriterion) -> Scale:
