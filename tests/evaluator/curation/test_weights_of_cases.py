@@ -149,6 +149,29 @@ def test_a_session_stands_for_turns_like_its_last_one(
     assert (scored["passed"], scored["represented_pass_rate"]) == (0, 0.75)
 
 
+def test_a_session_of_which_several_turns_were_picked_does_not_stand_for_turns_like_the_earlier_ones(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = [
+        Asked("Where is it?", session="a"),
+        Asked("I want my money", answer="No.", session="a"),
+    ]
+    store = landed(tmp_path, [*asked, *[Asked("Where is it?") for _ in range(8)]])
+    capsys.readouterr()
+    scores = {}
+    for unit in ("session", "turn"):
+        out = str(tmp_path / f"{unit}.evalset.json")
+        main(["curate", str(store), "--out", out, "--unit", unit, "--json"])
+        made = json.loads(capsys.readouterr().out)
+        given = (out, "--metrics", str(tmp_path / "metrics.json"))
+        main(["score", *given, "--db", str(tmp_path / f"{unit}.duckdb"), "--json"])
+        (scored,) = json.loads(capsys.readouterr().out)["metrics"]
+        scores[unit] = (made["covered"], made["with_several_picked_turns"])
+        scores[unit] += (scored["represented_turns"], scored["represented_pass_rate"])
+
+    assert scores == {"session": (0.1, 1, 1, 0.0), "turn": (1.0, 0, 10, 0.9)}
+
+
 def test_a_case_that_its_recipe_no_longer_makes_represents_nothing(
     database: Path, tmp_path: Path
 ) -> None:

@@ -62,6 +62,7 @@ def run(options: CurateOptions) -> int:
         "health": made.health,
         "window": made.window,
         "covered": made.covered,
+        "with_several_picked_turns": made.with_several_picked_turns,
     }
     printed = dict(report)
     if options.diff:
@@ -192,6 +193,11 @@ def _print(options: CurateOptions, report: dict[str, Any]) -> None:
         print(
             f"  covered: {report['covered']:.1%} of the {counted(round(report['window']), 'turn')} of the"
             " window, as the weights of the cases say"
+        )
+    if several := report["with_several_picked_turns"]:
+        print(
+            f"  with several picked turns: {counted(several, 'session')}; it stands for turns like the last"
+            " one only (--unit turn makes each turn a case)"
         )
     if health := report["health"]:
         print(

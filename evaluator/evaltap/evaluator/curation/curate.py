@@ -73,6 +73,12 @@ class Curated:
         weight = sum(case["source"]["curation"]["weight"] for case in self.cases)
         return min(1.0, weight / self.window) if self.window else None
 
+    @property
+    def with_several_picked_turns(self) -> int:
+        """The number of cases with picked turns before the last one, whose traffic no case represents."""
+        origins = (case["source"]["curation"]["from"] for case in self.cases)
+        return sum(len(origin["invocationIds"]) > 1 for origin in origins)
+
 
 def curate(store: StoreReader, recipe: Recipe, means: Means) -> Curated:
     """Return the cases that a recipe creates from the landed turns.
@@ -172,13 +178,16 @@ def _case(
     elif check is not None:
         corrected = means.reviewed.corrected.get(session.key, {})
         case, used = check.case(case, session, turns, corrected)
+    # The verdict on the last turn says nothing about turns like the earlier ones.
+    end = {session.turns[-1].invocation_id, *session.turns[-1].earlier}
+    last = [one for one in chosen if one.turn.key.invocation_id in end]
     source = provenance(
         session,
         turns,
         recipe=recipe.name,
         labels=labels,
-        weight=round(sum(one.weight for one in chosen), 6),
-        members=sum(one.members for one in chosen),
+        weight=round(sum(one.weight for one in last), 6),
+        members=sum(one.members for one in last),
     )
     decided = means.reviewed.by.get(session.key, {})
     if reviews := [review for turn, review in decided.items() if turn in turns]:
