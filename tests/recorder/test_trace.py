@@ -427,3 +427,18 @@ def test_cut_off_arguments_are_truncated_and_those_of_the_model_are_taken() -> N
     assert first["capture"] == {"arguments": "truncated", "result": "missing"}
     assert second["arguments"] == {"n": [1, 2]}
     assert second["capture"] == {"result": "missing"}
+
+
+@pytest.mark.parametrize("end_ns", [0, 1])
+def test_a_span_without_an_end_or_with_one_before_its_start_took_no_known_time(end_ns: int) -> None:
+    trace = TraceBuilder()
+    root = trace.span("invoke_agent a", None, AGENT)
+    call = trace.span("execute_tool f", root, executed("f"))
+    trace.span("chat m", root, chat(told(user("Hi")), told(says("Hello."))))
+    for one in (root, call):
+        trace.spans[one] = replace(trace.spans[one], end_ns=end_ns)
+
+    turn = trace.turn()
+
+    assert "latencyMs" not in turn["telemetry"]
+    assert "durationMs" not in turn["tools"][0]

@@ -265,8 +265,10 @@ def _telemetry(start: RunStarted, end: RunEnded | None, ordered: Sequence[RunEve
     )
 
 
-def _latency_ms(start: RunStarted, end: RunEnded) -> float:
-    return (end.time_ns - start.time_ns - end.waited_ns) / 1e6
+def _latency_ms(start: RunStarted, end: RunEnded) -> float | None:
+    """Return how long a run took; None if its end is not known, or not after its start (by another clock)."""
+    took_ns = end.time_ns - start.time_ns - end.waited_ns
+    return took_ns / 1e6 if took_ns > 0 else None
 
 
 def _usage(calls: Sequence[ModelCalled]) -> list[JsonObject]:

@@ -512,7 +512,8 @@ def _returned(run_id: str, slot: _Slot) -> ToolReturned:
     end_ns = slot.time_ns
     if slot.tool is not None and node is not None and node.span.end_ns:
         end_ns = node.span.end_ns
-        duration = max(0, end_ns - slot.tool.span.start_ns) / 1e6
+        took_ns = end_ns - slot.tool.span.start_ns
+        duration = took_ns / 1e6 if took_ns >= 0 else None
     return ToolReturned(
         run_id,
         end_ns,
