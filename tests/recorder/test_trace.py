@@ -442,3 +442,32 @@ def test_a_span_without_an_end_or_with_one_before_its_start_took_no_known_time(e
 
     assert "latencyMs" not in turn["telemetry"]
     assert "durationMs" not in turn["tools"][0]
+
+
+@pytest.mark.parametrize("has_ids", [True, False])
+@pytest.mark.parametrize("skews", [(30, 0), (-30, 0), (0, 30), (0, -30), (-30, -30), (30, 30)])
+def test_tools_on_a_machine_with_another_clock_stay_where_the_model_called_them(
+    skews: tuple[int, int], has_ids: bool
+) -> None:
+    trace = TraceBuilder()
+    root = trace.span("invoke_agent a", None, AGENT)
+    history = [user("Go")]
+    for number, skew in enumerate(skews, start=1):
+        asked = calls((f"c{number}", f"f{number}", {"n": number}))
+        trace.span("chat m", root, chat(told(*history), told(asked)))
+        known = {"gen_ai.tool.call.id": f"c{number}"} if has_ids else {}
+        arguments = json.dumps({"n": number})
+        call = executed(f"f{number}", **{"gen_ai.tool.call.arguments": arguments}, **known)
+        span = trace.spans[trace.span(f"execute_tool f{number}", root, call)]
+        shifted = replace(
+            span, start_ns=span.start_ns + skew * 10**9, end_ns=span.end_ns + skew * 10**9
+        )
+        trace.spans[span.span_id] = shifted
+        history += [asked, answers(f"c{number}", number)]
+    trace.span("chat m", root, chat(told(*history), told(says("Done."))))
+
+    turn = trace.turn()
+
+    assert tools(turn) == [("c1", "f1", {"n": 1}, 1), ("c2", "f2", {"n": 2}, 2)]
+    starts = [call["startTime"] for call in turn["tools"]]
+    assert turn["creationTimestamp"] < starts[0] < starts[1] < turn["creationTimestamp"] + 1

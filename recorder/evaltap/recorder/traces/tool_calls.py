@@ -177,14 +177,20 @@ class ToolCalls:
     def _collect_spans(self) -> None:
         unmatched: list[Node] = []
         for node in self._tools:
-            slot = self._with_id(node) if node.reading.call_id is not None else None
+            slot = self._with_id(node)
             if slot is None:
                 unmatched.append(node)
             else:
                 _attach(slot, node)
+        unknown: list[Node] = []
         for node in unmatched:
-            known = self._with_id(node) if node.reading.call_id is not None else None
-            slot = known or self._match(node)
+            if slot := self._with_id(node) or self._match(node):
+                self._name(slot, node.reading.call_id)
+                _attach(slot, node)
+            else:
+                unknown.append(node)
+        for node in unknown:
+            slot = self._with_id(node) or self._requested_later(node)
             if slot is None:
                 slot = _Slot(self._owner[node], node.span.start_ns, _agent(node))
                 slot.name = node.reading.tool_name
@@ -193,8 +199,10 @@ class ToolCalls:
             _attach(slot, node)
 
     def _with_id(self, node: Node) -> _Slot | None:
-        """Return the call with the id of this span that the span is of."""
+        """Return the call with the id of this span, if it has one, that the span is of."""
         same = self._same_id(node.reading.call_id)
+        if not same:
+            return None
         # Two instrumentations write a span each, one within the other; an agent makes calls of its own.
         above = set(takewhile(lambda one: one.kind not in ("agent", "run"), node.ancestors()))
         if around := next((slot for slot in same if slot.tool in above), None):
@@ -238,6 +246,23 @@ class ToolCalls:
         if reading.arguments is None or len(open_slots) == 1:
             return open_slots[0] if open_slots else None
         return next((slot for slot in open_slots if slot.requested is None), None)
+
+    def _requested_later(self, node: Node) -> _Slot | None:
+        """Return the call with these arguments that a model requested, by its clock, after a tool began.
+
+        The clock of the tool's machine may be behind.
+        """
+        return next(
+            (
+                slot
+                for slot in self._requested.get(node.reading.tool_name, ())
+                if slot.tool is None
+                and slot.owner is self._owner[node]
+                and node.reading.call_id in (None, slot.call_id)
+                and _same_arguments(slot.requested, node.reading.arguments)
+            ),
+            None,
+        )
 
     def _collect_history(self) -> None:
         """Add calls that appear only in the input of a later model call or in the run's messages."""
@@ -320,12 +345,20 @@ class ToolCalls:
         """Give each call a time: the start of its span, but never after a later call's.
 
         Calls of one model call keep the model's order. A model span may enclose its tools' spans
-        (ADK 1), so its end is not used when there are tool spans.
+        (ADK 1), so its end is not used when there are tool spans. A tool may run on a machine with
+        another clock: no call is before the model call that requested it, or after the one that received
+        its result.
         """
+        received = self._received_ns()
+        same_id = Counter(slot.call_id for slot in slots)
         batches: dict[int, list[_Slot]] = {}
         for slot in slots:
             if slot.tool is not None:
                 slot.time_ns = slot.tool.span.start_ns
+                if slot.batch is not None:
+                    slot.time_ns = max(slot.time_ns, slot.batch.span.start_ns)
+                if slot.call_id in received and same_id[slot.call_id] == 1:
+                    slot.time_ns = min(slot.time_ns, received[slot.call_id])
             if slot.batch is not None:
                 batches.setdefault(id(slot.batch), []).append(slot)
         for batch in batches.values():
@@ -335,6 +368,16 @@ class ToolCalls:
                 slot.time_ns = min(slot.time_ns, latest)
                 latest = slot.time_ns - 1
         _spread([slot for slot in slots if slot.batch is None])
+
+    def _received_ns(self) -> dict[str | None, int]:
+        """Return when the first model call that received a result began, by the call's id."""
+        found: dict[str | None, int] = {}
+        for node in self._models:
+            for message in since_user(node.reading.input or ()):
+                for part in message.parts:
+                    if isinstance(part, Answer) and part.call_id is not None:
+                        found.setdefault(part.call_id, node.span.start_ns)
+        return found
 
 
 def _numbered(messages: Iterable[Message]) -> Iterator[tuple[Part, int]]:
