@@ -178,9 +178,7 @@ def _case(
     elif check is not None:
         corrected = means.reviewed.corrected.get(session.key, {})
         case, used = check.case(case, session, turns, corrected)
-    # The verdict on the last turn says nothing about turns like the earlier ones.
-    end = {session.turns[-1].invocation_id, *session.turns[-1].earlier}
-    last = [one for one in chosen if one.turn.key.invocation_id in end]
+    last = _last(session, chosen)
     source = provenance(
         session,
         turns,
@@ -193,6 +191,12 @@ def _case(
     if reviews := [review for turn, review in decided.items() if turn in turns]:
         source["review"] = dict(reviews[-1])
     return sealed(case, source, means.redact), used
+
+
+def _last(session: Session, chosen: Sequence[Chosen]) -> list[Chosen]:
+    """Return the chosen turns that a case stands for: the verdict on its last turn says nothing of others."""
+    ids = {session.turns[-1].invocation_id, *session.turns[-1].earlier}
+    return [one for one in chosen if one.turn.key.invocation_id in ids]
 
 
 def sealed(case: CaseData, source: dict[str, Json], redact: Redact) -> CaseData:
