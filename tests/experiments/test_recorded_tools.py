@@ -324,6 +324,7 @@ def test_only_tools_named_read_only_run_where_nothing_was_recorded(evaltap: Eval
         (("--ignore-argument", "get_ordr.mail"), "did you mean 'get_order'"),
         (("--on-miss", "get_ordr=closest"), "did you mean 'get_order'"),
         (("--on-miss", "get_order=real"), "name it in --read-only"),
+        (("--on-miss", "refund=llm"), "invented results of tools: judge not configured: no model"),
         (("--on-miss", "get_order=maybe"), "expected fail, real, llm, closest"),
         (("--ignore-argument", "get_order"), "expected TOOL.ARGUMENT"),
     ],

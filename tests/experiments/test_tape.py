@@ -1,6 +1,7 @@
 """Tool calls are answered from a recording, or the run knows that they were not."""
 
 import asyncio
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -12,12 +13,14 @@ from evaltap.evaluator.analysis.forecast.fates import fates
 from evaltap.experiments.agents.base import miss
 from evaltap.experiments.mocks.declared import DeclaredMock
 from evaltap.experiments.mocks.drift import drift_of, renamed, totals
+from evaltap.experiments.mocks.invent import Invented, inventor
 from evaltap.experiments.mocks.policy import MockPolicy
 from evaltap.experiments.mocks.recorded import recording_of
 from evaltap.experiments.mocks.tape import Missed, Tape
 from evaltap.recorder import MemorySink, Recorder
 from evaltap.recorder.answering import RUN, RecordedError, ToolMiss
 from evaltap.schemas.files.canonical import dumps, loads
+from support.servers.judge_server import Answer, judge_server
 
 
 def call(name: str, arguments: Any = None, result: Any = "ok", **more: Any) -> dict[str, Any]:
@@ -296,11 +299,45 @@ def test_the_closest_call_answers_where_that_is_wanted_and_is_marked() -> None:
 
 def test_a_model_invents_a_result_where_that_is_wanted_and_it_is_marked() -> None:
     made = tape(
-        on_miss={"find": "llm"}, invent=lambda tool, arguments, _: {"of": [tool, arguments]}
+        on_miss={"find": "llm"},
+        invent=lambda tool, arguments, _: Invented({"of": [tool, arguments]}, 0.25),
     )
 
     assert made.answer("find", {"a": 1}) == {"of": ["find", {"a": 1}]}
     assert made.turns[0].invented == [Missed("find", {"a": 1}, "got an invented result")]
+    assert made.invented_usd == 0.25
+
+
+@pytest.mark.parametrize(
+    ("said", "result"),
+    [
+        ('{"city": "Bern"}', {"city": "Bern"}),
+        ('```json\n{"city": "Bern"}\n```', {"city": "Bern"}),
+        ('Sure!\n```json\n{"city": "Bern"}\n```\nAnything else?', {"city": "Bern"}),
+        ("I cannot do that.", None),
+    ],
+)
+def test_an_invented_result_is_json_as_the_recorded_ones_are(
+    said: str, result: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recording = recording_of(
+        {"actualConversation": [{"tools": [call("find", {}, {"city": "Rome"})]}]}
+    )
+    policy = MockPolicy(on_miss={"find": "llm"})
+    priced = {"MODEL": "m", "PRICE_INPUT": "1000", "PRICE_OUTPUT": "0"}
+    with judge_server(lambda _: Answer(said)) as server:
+        for name, value in {**priced, "BASE_URL": server.url}.items():
+            monkeypatch.setenv(f"EVALTAP_JUDGE_{name}", value)
+        made = Tape(recording, policy, invent=inventor(recording, policy, ()))
+        made.begin()
+        answer = None
+        with (
+            nullcontext() if result else pytest.raises(ToolMiss, match="recorded results are JSON")
+        ):
+            answer = made.answer("find", {"a": 1})
+
+    assert answer == result
+    assert made.invented_usd == pytest.approx(0.011)
 
 
 def test_a_renamed_tool_is_answered_by_its_old_name() -> None:

@@ -67,7 +67,8 @@ class Dialogue:
     @property
     def cost_usd(self) -> float:
         """What user and reference have cost so far, as far as it is known."""
-        return self._usd + (self._user.cost_usd if self._user else 0.0)
+        invented = self.tape.invented_usd if self.tape else 0.0
+        return self._usd + invented + (self._user.cost_usd if self._user else 0.0)
 
     async def start(self) -> None:
         """Begin; with the driver `expected`, the user first talks to the agent that gives the reference.

@@ -12,7 +12,7 @@ from evaltap.evaluator.cases.turn import run_failure
 from evaltap.experiments.agents.base import Abilities, Agent, Unit
 from evaltap.experiments.agents.loading import agent_of, load_agent
 from evaltap.experiments.mocks.catalogue import catalogue
-from evaltap.experiments.partners import Partners, User, partners_of
+from evaltap.experiments.partners import Partners, User, inventor_problems, partners_of
 from evaltap.experiments.plan import CaseSet, Plan, read_case, refuse
 from evaltap.experiments.process import AgentEnd
 from evaltap.experiments.pseudonyms import Inventions, restoring
@@ -171,6 +171,8 @@ def _check(
     problems = tools.problems(cases, abilities)
     if isinstance(user, User):
         problems += user.problems(os.environ, has_budget=False)
+    policy = tools.policy(cases.cases)
+    problems += inventor_problems(cases.cases, policy, os.environ, has_budget=False)
     if given.refers and expected_agent is None:
         problems.append("its expected turns come from another agent; give expected_agent")
     refuse(given.eval_id, problems)

@@ -31,7 +31,7 @@ from evaltap.experiments.loop import Experiment, Progress, Settings, UnitDone
 from evaltap.experiments.mocks.catalogue import catalogue
 from evaltap.experiments.mocks.policy import MockPolicy
 from evaltap.experiments.outcome import Outcome, read_outcome
-from evaltap.experiments.partners import User
+from evaltap.experiments.partners import User, inventor_problems
 from evaltap.experiments.plan import CaseSet, Plan, changed_parts, configuration, new_id, refuse
 from evaltap.experiments.process import AgentEnd, AgentProcess
 from evaltap.experiments.tool_calls import MockChoice
@@ -128,6 +128,7 @@ class Request:
         """Return what keeps users from being played, and expected turns from being given."""
         has_budget = self.settings.budget_usd is not None
         found = self.user.problems(environ, has_budget=has_budget) if self.has_users else []
+        found += inventor_problems(self.cases.cases, self.policy, environ, has_budget=has_budget)
         lacking = [one.eval_id for one in self.cases.cases if one.refers]
         if lacking and not self.expected_agent:
             found.append(

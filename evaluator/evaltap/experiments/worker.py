@@ -136,7 +136,7 @@ class UnitEnd:
     expected: Sequence[CaseData] = ()
     """The expected turns, if another agent gave them."""
     partners_usd: float = 0.0
-    """What that agent and the simulated user have cost, as far as it is known."""
+    """What that agent, the simulated user and invented results have cost, as far as it is known."""
 
 
 class Worker:
@@ -189,7 +189,7 @@ class Worker:
             mocks=None if tape is None else readable(self._inventions.restore(tape.data())),
             ended_by=dialogue.ended_by,
             expected=dialogue.expected,
-            partners_usd=dialogue.cost_usd,
+            partners_usd=dialogue.cost_usd + (tape.invented_usd if tape is not None else 0.0),
         )
 
     async def _ended(

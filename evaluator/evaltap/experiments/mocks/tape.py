@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import orjson
 
+from evaltap.evaluator.scoring.contract.judge import JudgeError
 from evaltap.experiments.mocks.declared import DeclaredMock
 from evaltap.experiments.mocks.declared_type import in_declared_type
 from evaltap.experiments.mocks.equality import equal, near, same
@@ -113,6 +114,8 @@ class Tape:
         self._kept: dict[int, Json] = {}
         """By id, the arguments of recorded calls as the recorder would keep them."""
         self._lock = threading.Lock()
+        self.invented_usd = 0.0
+        """What the invented results have cost, as far as it is known."""
         self.missed: list[ToolMiss] = []
         self.turns: list[TurnAnswers] = []
 
@@ -355,9 +358,12 @@ class Tape:
         if self._invent is None:
             return self._miss(name, arguments, "has no model to invent its result", turn)
         try:
-            result = self._invent(name, arguments, instruction)
+            result, usd = self._invent(name, arguments, instruction)
         except EvaltapError as error:
+            if isinstance(error, JudgeError) and error.reply is not None:
+                self.invented_usd += error.reply.cost_usd or 0.0
             return self._miss(name, arguments, f"has no invented result: {error}", turn)
+        self.invented_usd += usd
         turn.invented.append(Missed(name, arguments, "got an invented result"))
         return result
 
