@@ -23,7 +23,7 @@ from strands import Agent as StrandsAgent
 from strands import tool as strands_tool
 from strands.tools.executors import SequentialToolExecutor
 
-from evaltap.experiments.agents.base import ending_on_a_miss
+from evaltap.experiments.agents.base import Asked, answer_of
 from evaltap.experiments.mocks.policy import MockPolicy
 from evaltap.experiments.mocks.recorded import recording_of
 from evaltap.experiments.mocks.tape import Tape
@@ -294,16 +294,18 @@ def test_tools_of_strands_that_run_one_after_another_are_answered(runs: Runs, sh
 
 
 def test_an_agent_that_is_cancelled_is_not_said_to_have_missed(runs: Runs) -> None:
+    recording = Recording()
 
-    async def hang() -> None:
-        recording = Recording()
-        TOOL_ANSWERS.set(recording)
-        with ending_on_a_miss():
+    class Hanging:
+        async def answer(self, asked: Asked) -> str | None:
             recording.missed.append(ToolMiss("too late"))
             await asyncio.Event().wait()
+            return None
 
     async def cancel() -> None:
-        task = asyncio.create_task(hang())
+        TOOL_ANSWERS.set(recording)
+        asked = Asked(unit_of("Sell A"), [])
+        task = asyncio.create_task(answer_of(Hanging(), asked))
         await asyncio.sleep(0)
         task.cancel()
         await task

@@ -1,7 +1,6 @@
 """The process of the agent, as the experiment sees it: units in, their ends out, and its death."""
 
 import contextlib
-import json
 import os
 import queue
 import signal
@@ -10,11 +9,13 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Sequence
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 from evaltap.experiments.agents.base import Abilities, Unit
-from evaltap.experiments.worker import UnitEnd, WorkerSettings, line_of
+from evaltap.experiments.worker import UnitEnd, WorkerSettings
 from evaltap.schemas.errors import InputError
 
 START_SECONDS: Final = 120.0
@@ -67,13 +68,14 @@ class AgentProcess(AgentEnd):
         self.begun = set()
         self._output = output
         self._messages: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
-        to_read, self._in = os.pipe()
-        out, to_write = os.pipe()
+        units, self._units = Pipe(duplex=False)
+        told, telling = Pipe(duplex=False)
+        theirs = units.fileno(), telling.fileno()
         with output.open("ab") as printed:
             self._printed_before = printed.tell()  # by processes that have died
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "evaltap.experiments.worker", str(to_read), str(to_write)],
-                pass_fds=(to_read, to_write),
+                [sys.executable, "-m", "evaltap.experiments.worker", *map(str, theirs)],
+                pass_fds=theirs,
                 stdin=subprocess.DEVNULL,
                 stdout=printed,
                 stderr=printed,
@@ -81,10 +83,10 @@ class AgentProcess(AgentEnd):
                 env={**os.environ, "PYTHONUNBUFFERED": "1", "EVALTAP_DISABLED": "1"},
                 start_new_session=True,  # Ctrl-C is for the experiment, which ends the agent in order
             )
-        os.close(to_read)
-        os.close(to_write)
+        units.close()
+        telling.close()
         threading.Thread(
-            target=self._receive, args=(out,), name="evaltap-agent-process", daemon=True
+            target=self._receive, args=(told,), name="evaltap-agent-process", daemon=True
         ).start()
         self._send(settings)
         self.has_ended = False
@@ -99,7 +101,8 @@ class AgentProcess(AgentEnd):
                 f"the agent did not start within {START_SECONDS:g} s; see {self._output}"
             ) from None
         if first is not None and "ready" in first:
-            return Abilities(**first["ready"])
+            abilities: Abilities = first["ready"]
+            return abilities
         while first is not None and "failed" not in first:
             first = self._messages.get()
         self.kill()
@@ -124,7 +127,7 @@ class AgentProcess(AgentEnd):
                 if "begins" in message:
                     self.begun.add(tuple(message["begins"]))
                 if "end" in message:
-                    end = UnitEnd(**message["end"])
+                    end: UnitEnd = message["end"]
                     self.begun.discard((end.run, end.eval_id))
                     ended.append((self.running.pop((end.run, end.eval_id)), end))
                 message = self._messages.get_nowait()
@@ -144,7 +147,7 @@ class AgentProcess(AgentEnd):
 
     def close(self) -> None:
         """Wait for the end of the process, or enforce it."""
-        os.close(self._in)  # it ends itself when it has nothing left to do
+        self._units.close()  # it ends itself when it has nothing left to do
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=5)
         self.kill()
@@ -161,21 +164,15 @@ class AgentProcess(AgentEnd):
         return f"{how}; it printed last: {' / '.join(said)}" if said else how
 
     def _send(self, message: Unit | WorkerSettings | None) -> None:
-        try:
-            _write_whole(self._in, line_of(message))
-        except OSError:  # it has died; `take` tells
-            return
+        with contextlib.suppress(OSError):  # it has died; `take` tells
+            self._units.send(message)
 
-    def _receive(self, out: int) -> None:
-        with os.fdopen(out, "rb") as lines:
-            for line in lines:
-                self._messages.put(json.loads(line))
+    def _receive(self, told: Connection) -> None:
+        with told, contextlib.suppress(EOFError, OSError):  # it has died, perhaps within a message
+            while True:
+                for message in told.recv():
+                    self._messages.put(message)
         self._messages.put(None)
-
-
-def _write_whole(pipe: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(pipe, data) :]
 
 
 def _last_lines(path: Path, begin: int) -> Sequence[str]:

@@ -9,7 +9,6 @@ import asyncio
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,20 +17,12 @@ from evaltap.experiments.agents.base import Abilities, Agent, Unit
 from evaltap.experiments.partners import Partners
 from evaltap.experiments.process import START_SECONDS, AgentEnd
 from evaltap.experiments.pseudonyms import Inventions
-from evaltap.experiments.worker import (
-    UnitEnd,
-    Worker,
-    WorkerSettings,
-    cast_of,
-    recorder_of,
-    unit_of,
-)
+from evaltap.experiments.worker import UnitEnd, Worker, WorkerSettings, cast_of, recorder_of
 from evaltap.recorder import LocalLogSink
 from evaltap.schemas.errors import EvaltapError, InputError
 from evaltap.schemas.wire.record import WireRecord
 
 _FLUSH_SECONDS: Final = 30.0
-Record = tuple[Any, ...]
 
 
 class RayAgents(AgentEnd):
@@ -57,7 +48,7 @@ class RayAgents(AgentEnd):
             made = ray.remote(_Actor)
             self._actors = [
                 made.options(max_concurrency=each + 1, num_cpus=1).remote(
-                    asdict(settings), str(Path.cwd()), each
+                    settings, str(Path.cwd()), each
                 )
                 for _ in range(count)
             ]
@@ -67,10 +58,10 @@ class RayAgents(AgentEnd):
             if isinstance(error, Exception):
                 raise readable(error) from None
             raise
-        if "failed" in found:
+        if isinstance(found, str):
             self.close()
-            raise InputError(found["failed"])
-        self.abilities = Abilities(**found)
+            raise InputError(found)
+        self.abilities: Abilities = found
 
     def start(self, unit: Unit) -> None:
         """Give the unit to the actor with the fewest."""
@@ -79,7 +70,7 @@ class RayAgents(AgentEnd):
         for _, place in self._refs.values():
             busy[place] += 1
         place = busy.index(min(busy))
-        ref = self._actors[place].run.remote(asdict(unit))
+        ref = self._actors[place].run.remote(unit)
         self._refs[ref] = unit, place
 
     def take(self, seconds: float) -> list[tuple[Unit, UnitEnd]]:
@@ -97,9 +88,9 @@ class RayAgents(AgentEnd):
             except ray.exceptions.RayActorError:
                 self._actor_died(unit, place)
                 break
-            self._append(records)
+            self._log.append(records)
             del self.running[unit.run, unit.eval_id]
-            ended.append((unit, UnitEnd(**end)))
+            ended.append((unit, end))
         return ended
 
     def _actor_died(self, unit: Unit, place: int) -> None:
@@ -107,15 +98,12 @@ class RayAgents(AgentEnd):
         lost = [unit, *(one for one, at in self._refs.values() if at == place)]
         self.begun = {(one.run, one.eval_id) for one in lost}
 
-    def _append(self, records: Sequence[Record]) -> None:
-        self._log.append([WireRecord(*one) for one in records])
-
     def finish(self) -> None:
         """Write what the recorders say at their end."""
         ray = self._cluster.ray
         for actor in self._actors:
             try:
-                self._append(ray.get(actor.close.remote(), timeout=_FLUSH_SECONDS))
+                self._log.append(ray.get(actor.close.remote(), timeout=_FLUSH_SECONDS))
             except ray.exceptions.RayError:  # it has died: what it recorded is there
                 continue
 
@@ -150,20 +138,20 @@ class _Kept:
     def close(self) -> None:
         """Keep what there is: it is fetched afterwards."""
 
-    def taken(self) -> list[Record]:
+    def taken(self) -> list[WireRecord]:
         found, self._records = self._records, []
-        return [tuple(one) for one in found]
+        return found
 
 
 class _Actor:
     """The agent on a node of the cluster."""
 
-    def __init__(self, settings: dict[str, Any], folder: str, concurrency: int) -> None:
+    def __init__(self, settings: WorkerSettings, folder: str, concurrency: int) -> None:
         os.environ["EVALTAP_DISABLED"] = "1"  # of the agent's own plugins
         if os.path.isdir(folder):
             os.chdir(folder)
         sys.path.insert(0, folder)
-        self._settings = WorkerSettings.of(settings)
+        self._settings = settings
         self._sink, self._inventions = _Kept(), Inventions()
         self._recorder, self._redactor = recorder_of(self._settings, self._inventions, self._sink)
         self._room = asyncio.Semaphore(concurrency)
@@ -172,14 +160,14 @@ class _Actor:
         self._partners = Partners()
         self._worker: Worker | None = None
 
-    async def abilities(self) -> dict[str, Any]:
+    async def abilities(self) -> Abilities | str:
         """Return what the agent can be given, or why there is none."""
         try:
             await self._made()
         except EvaltapError as error:
-            return {"failed": str(error)}
+            return str(error)
         assert self._agent is not None  # just made
-        return asdict(self._agent.abilities)
+        return self._agent.abilities
 
     async def _made(self) -> Worker:
         async with self._making:
@@ -195,15 +183,15 @@ class _Actor:
                 )
             return self._worker
 
-    async def run(self, unit: dict[str, Any]) -> tuple[dict[str, Any], list[Record]]:
+    async def run(self, unit: Unit) -> tuple[UnitEnd, list[WireRecord]]:
         """Run a unit; return its end, and what was recorded since the last one."""
         worker = await self._made()
         async with self._room:
-            end = await worker.run(unit_of(unit))
+            end = await worker.run(unit)
         await asyncio.to_thread(self._recorder.flush, _FLUSH_SECONDS)
-        return asdict(end), self._sink.taken()
+        return end, self._sink.taken()
 
-    async def close(self) -> list[Record]:
+    async def close(self) -> list[WireRecord]:
         """Close the recorder, and return what it says last."""
         await asyncio.to_thread(self._recorder.close, _FLUSH_SECONDS)
         self._partners.close()

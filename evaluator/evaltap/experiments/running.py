@@ -253,12 +253,13 @@ def planned(request: Request, store: Store, config: Mapping[str, str]) -> Plan:
         raise InputError(
             f"--resume: no experiment on the set {name!r} in {store.path}; leave it out"
         )
-    if changed := changed_parts(before.configuration, config):
+    experiment_id, configuration = before
+    if changed := changed_parts(configuration, config):
         raise InputError(
-            f"--resume: {before.experiment_id} cannot go on, because {'; '.join(changed)}. Undo that, or"
+            f"--resume: {experiment_id} cannot go on, because {'; '.join(changed)}. Undo that, or"
             " start anew without --resume"
         )
-    return Plan(before.experiment_id, request.cases, runs, request.agent, request.version)
+    return Plan(experiment_id, request.cases, runs, request.agent, request.version)
 
 
 @contextmanager
@@ -415,17 +416,7 @@ class DryRun:
         ]
 
 
-def agent_problems(request: Request) -> list[str]:
-    """Return why the agent cannot be imported or adapted; empty if it can."""
-    return _tried(request)[1]
-
-
-def agent_abilities(request: Request) -> Abilities | None:
-    """Return what the agent can be given; None if it cannot be imported or adapted."""
-    return _tried(request)[0]
-
-
-def _tried(request: Request) -> tuple[Abilities | None, list[str]]:
+def tried_agent(request: Request) -> tuple[Abilities | None, list[str]]:
     """Start the agent's process and end it again; return what it can be given, or why it cannot start."""
     with tempfile.TemporaryDirectory(prefix="evaltap-") as folder:
         try:
@@ -449,7 +440,7 @@ def dry_run(
     metrics = run_metrics(scorer, references_of(request, log_of(store.path)))
     config = request.configuration(metrics)
     plan = planned(request, store, config)
-    abilities, problems = _tried(request)
+    abilities, problems = tried_agent(request)
     refuse("the experiment", problems + problems_of(request, scorer, abilities, environ))
     done = {
         name

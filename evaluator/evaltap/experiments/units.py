@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.metadata import version as release_of
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -63,17 +62,6 @@ class UnitRow(NamedTuple):
         return self.app_name, self.eval_set_id, self.eval_id
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
-    """An experiment as it was started last."""
-
-    experiment_id: str
-    agent: str
-    version: str
-    runs: int
-    configuration: Mapping[str, str]
-
-
 def row_of(plan: Plan, unit: Unit, state: UnitState, **given: Any) -> UnitRow:
     """Return the row of a unit in a state; `given` are other fields of the row."""
     recording = recording_name(plan.version, unit.run)
@@ -131,13 +119,10 @@ def start(store: Store, plan: Plan, configuration: Mapping[str, str]) -> None:
         store.append("experiments", [row])
 
 
-def last_started(store: StoreReader, set_name: str) -> Started | None:
-    """Return the experiment on a set that was started last; None without one."""
+def last_started(store: StoreReader, set_name: str) -> tuple[str, Mapping[str, str]] | None:
+    """Return the id and the configuration of the experiment on a set that was started last."""
     rows = store.rows(_LAST, {"name": set_name})
-    if not rows:
-        return None
-    experiment_id, agent, version, runs, configuration = rows[0]
-    return Started(experiment_id, agent, version, runs, json.loads(configuration))
+    return (rows[0][0], json.loads(rows[0][1])) if rows else None
 
 
 def read_units(store: StoreReader, experiment_id: str) -> dict[tuple[str, int], UnitRow]:
@@ -191,10 +176,9 @@ class LandedTurns(NamedTuple):
     whole: int
     failed: int
     cost_usd: float | None
-    latency_ms: float | None
 
 
-NO_TURNS: Final = LandedTurns(0, 0, None, None)
+NO_TURNS: Final = LandedTurns(0, 0, None)
 
 
 def landed_turns(store: StoreReader, keys: Sequence[CaseKey]) -> dict[CaseKey, LandedTurns]:
@@ -264,7 +248,7 @@ _OF_CASES: Final = (
     "judge_calls",
 )
 _LAST: Final = """
-SELECT experiment_id, agent, version, runs, configuration FROM experiments
+SELECT experiment_id, configuration FROM experiments
 WHERE set_name = $name ORDER BY started_at DESC LIMIT 1
 """
 _UNITS: Final = """
@@ -297,7 +281,6 @@ WHERE metric_digest IN $digests::VARCHAR[] AND {NAMED}
 """
 _TURNS: Final = f"""
 SELECT app_name, eval_set_id, eval_id, count(*) FILTER (status = 'ok'),
-       count(*) FILTER (status IN ('error', 'incomplete')),
-       sum(cost_usd), sum(latency_ms)
+       count(*) FILTER (status IN ('error', 'incomplete')), sum(cost_usd)
 FROM latest_turns WHERE {NAMED} GROUP BY ALL
 """

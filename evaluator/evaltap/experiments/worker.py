@@ -1,20 +1,20 @@
 """Run units of an experiment with an agent, and record them: the side of the agent's process.
 
-`python -m evaltap.experiments.worker` is the process that `evaltap run` starts for the agent.  It reads a
-line with its settings, then units, from one pipe, and writes what becomes of them to another; turns travel
-over the log. So an agent that dies takes nothing with it, and prints where it likes.
+`python -m evaltap.experiments.worker` is the process that `evaltap run` starts for the agent.  It reads its
+settings, then units, from one pipe, and writes what becomes of them to another; turns travel over the log.
+So an agent that dies takes nothing with it, and prints where it likes.
 """
 
 import asyncio
-import json
 import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, fields, replace
-from typing import Any, BinaryIO, Final, Literal, TypeAlias
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from typing import Any, Final, Literal, TypeAlias
 
 from evaltap.experiments.agents.base import (
     Agent,
@@ -23,15 +23,14 @@ from evaltap.experiments.agents.base import (
     Asked,
     Conversation,
     Unit,
+    answer_of,
 )
 from evaltap.experiments.agents.functions import FactoryAgent
 from evaltap.experiments.agents.loading import load_agent
 from evaltap.experiments.agents.plain import turn_of
 from evaltap.experiments.dialogue import Dialogue, PartnerError
-from evaltap.experiments.mocks.declared import DeclaredMock
 from evaltap.experiments.mocks.invent import inventor
 from evaltap.experiments.mocks.policy import MockPolicy
-from evaltap.experiments.mocks.recorded import RecordedCall
 from evaltap.experiments.mocks.tape import Tape
 from evaltap.experiments.partners import Partners, User, partners_of
 from evaltap.experiments.pseudonyms import Inventions, restoring
@@ -286,7 +285,7 @@ class Worker:
 
     async def _answer(self, session: AgentSession, asked: Asked) -> str | None:
         """Run one turn within its time; an agent that hangs is cancelled, then abandoned."""
-        task = asyncio.ensure_future(session.answer(asked))
+        task = asyncio.ensure_future(answer_of(session, asked))
         done, _ = await asyncio.wait({task}, timeout=self._turn_seconds)
         if done:
             return task.result()
@@ -332,16 +331,6 @@ class WorkerSettings:
     """The agent that gives expected turns; empty if no case wants one."""
     expected_gets: Sequence[str] = ()
     """What it is given beside what is said: context, state."""
-
-    @classmethod
-    def of(cls, data: dict[str, Any]) -> "WorkerSettings":
-        """Return the settings of a line."""
-        policy, user = data.pop("policy", None), data.pop("user", None)
-        return cls(
-            **data,
-            policy=MockPolicy(**policy) if policy else None,
-            user=User(**user) if user else None,
-        )
 
 
 def config_for(settings: WorkerSettings) -> RecorderConfig:
@@ -403,7 +392,11 @@ class _TellingRecorder(Recorder):
         super().observe(observation)
 
 
-async def serve(settings: WorkerSettings, read: BinaryIO, write: Callable[..., None]) -> None:
+Tell: TypeAlias = Callable[[list[dict[str, Any]]], None]
+"""Sends messages to the experiment."""
+
+
+async def serve(settings: WorkerSettings, read: Connection, tell: Tell) -> None:
     """Run the units that arrive until the pipe ends; say what becomes of each."""
     inventions, partners = Inventions(), Partners()
     recorder, redactor = recorder_of(settings, inventions)
@@ -413,10 +406,10 @@ async def serve(settings: WorkerSettings, read: BinaryIO, write: Callable[..., N
         if (policy := settings.policy) is not None:
             strays = refuse_strays(lambda name: policy.missed(name) == "real")
         agent, partners = await cast_of(settings, recorder)
-        write({"ready": agent.abilities})
+        tell([{"ready": agent.abilities}])
         worker = Worker(agent, recorder, settings, inventions, partners=partners, redactor=redactor)
         worker.strays = strays
-        say = _together(write)
+        say = _together(tell)
 
         async def run() -> None:
             while (unit := await units.get()) is not None:
@@ -459,13 +452,13 @@ async def cast_of(settings: WorkerSettings, recorder: Recorder) -> tuple[Agent, 
     return agent, partners
 
 
-def _together(write: Callable[..., None]) -> Callable[[dict[str, Any]], None]:
-    """Return what writes the messages of all tasks at once, before any of them goes on from an `await`."""
+def _together(tell: Tell) -> Callable[[dict[str, Any]], None]:
+    """Return what sends the messages of all tasks at once, before any of them goes on from an `await`."""
     loop = asyncio.get_running_loop()
     waiting: list[dict[str, Any]] = []
 
     def flush() -> None:
-        write(*waiting)
+        tell(waiting)
         waiting.clear()
 
     def say(message: dict[str, Any]) -> None:
@@ -503,20 +496,20 @@ def _end_orphaned(recorder: Recorder) -> None:
     os._exit(1)
 
 
-def _units(read: BinaryIO, orphaned: Callable[[], None]) -> asyncio.Queue[Unit | None]:
+def _units(read: Connection, orphaned: Callable[[], None]) -> asyncio.Queue[Unit | None]:
     """Return a queue of the units that arrive; None is the end."""
     loop = asyncio.get_running_loop()
     arrived: asyncio.Queue[Unit | None] = asyncio.Queue()
 
     def receive() -> None:
-        for line in read:
-            data = json.loads(line)
-            loop.call_soon_threadsafe(arrived.put_nowait, unit_of(data) if data else None)
-            if not data:
-                return
-        # The pipe ended before the units did: nobody learns what becomes of those that wait.
-        loop.call_soon_threadsafe(_empty, arrived)
-        orphaned()
+        try:
+            while (unit := read.recv()) is not None:
+                loop.call_soon_threadsafe(arrived.put_nowait, unit)
+            loop.call_soon_threadsafe(arrived.put_nowait, None)
+        except (EOFError, OSError):
+            # The pipe ended before the units did: nobody learns what becomes of those that wait.
+            loop.call_soon_threadsafe(_empty, arrived)
+            orphaned()
 
     threading.Thread(target=receive, name="evaltap-units", daemon=True).start()
     return arrived
@@ -527,52 +520,32 @@ def _empty(units: asyncio.Queue[Unit | None]) -> None:
         units.get_nowait()
 
 
-def line_of(message: Any) -> bytes:
-    """Return a message between the two processes as a line; dataclasses become objects."""
-    return json.dumps(message, default=_fields).encode() + b"\n"
-
-
-def _fields(value: Any) -> dict[str, Any]:
-    return {one.name: getattr(value, one.name) for one in fields(value)}
-
-
-def unit_of(data: dict[str, Any]) -> Unit:
-    """Return the unit of a line."""
-    data["turns"], data["context"] = tuple(data["turns"]), tuple(data["context"])
-    data["recording"] = tuple(
-        tuple(RecordedCall(**call) for call in turn) for turn in data["recording"]
-    )
-    for name in ("mocks", "expected_mocks"):
-        data[name] = tuple(tuple(DeclaredMock(**mock) for mock in turn) for turn in data[name])
-    for name in ("every_turn", "expected_every_turn"):
-        data[name] = tuple(DeclaredMock(**mock) for mock in data[name])
-    return Unit(**data)
-
-
 def main(arguments: Sequence[str]) -> int:
     """Read settings and units from one descriptor, write to the other; both are named by number."""
-    descriptors = [int(one) for one in arguments]
-    for pipe in descriptors:
-        os.set_inheritable(pipe, False)  # programs that the agent starts do not keep them open
-    read, out = os.fdopen(descriptors[0], "rb"), os.fdopen(descriptors[1], "wb", buffering=0)
-    lock, process = threading.Lock(), os.getpid()
+    read = Connection(int(arguments[0]), writable=False)
+    told = Connection(int(arguments[1]), readable=False)
+    for pipe in (read, told):  # programs that the agent starts do not keep them open
+        os.set_inheritable(pipe.fileno(), False)
+    process = os.getpid()
 
-    def write(*messages: dict[str, Any]) -> None:
+    def tell(messages: list[dict[str, Any]]) -> None:
         if os.getpid() == process:  # not from a copy of the process that the agent forked
-            with lock:
-                out.write(b"".join(map(line_of, messages)))
+            told.send(messages)
 
-    settings = WorkerSettings.of(json.loads(read.readline()))
+    settings: WorkerSettings = read.recv()
     try:
         # Not asyncio.run, which waits for agents that were abandoned.
-        asyncio.new_event_loop().run_until_complete(serve(settings, read, write))
+        asyncio.new_event_loop().run_until_complete(serve(settings, read, tell))
     except EvaltapError as error:
-        write({"failed": str(error)})
+        tell([{"failed": str(error)}])
         return error.exit_code
     return 0
 
 
 if __name__ == "__main__":
-    code = main(sys.argv[1:])
+    # Messages are of the module's classes; here it has another name.
+    from evaltap.experiments import worker
+
+    code = worker.main(sys.argv[1:])
     sys.stdout.flush()
     os._exit(code)  # threads of abandoned agents would keep the process

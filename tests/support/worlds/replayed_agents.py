@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-from evaltap.experiments.agents.base import Conversation, Unit
+from evaltap.experiments.agents.base import Conversation, Unit, answer_of
 from evaltap.experiments.agents.loading import agent_of
 from evaltap.recorder.answering import (
     RUN,
@@ -118,7 +118,7 @@ async def replay(
             session = await stack.enter_async_context(agent_of(found, runs.recorder).session(unit))
             for user in unit.turns:
                 # In a task of its own, as in the agent's process.
-                turn = asyncio.ensure_future(session.answer(conversation.ask(user)))
+                turn = asyncio.ensure_future(answer_of(session, conversation.ask(user)))
                 answers.append(str(await turn))
                 conversation.answered(answers[-1])
         except BaseException as error:

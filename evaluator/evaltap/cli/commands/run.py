@@ -37,10 +37,10 @@ from evaltap.experiments.result_file import write_result
 from evaltap.experiments.running import (
     Finished,
     Request,
-    agent_problems,
     dry_run,
     listed,
     run_experiment,
+    tried_agent,
 )
 from evaltap.experiments.tool_calls import is_served
 from evaltap.schemas.errors import EvaltapError, InputError
@@ -113,7 +113,7 @@ def _checked(options: RunOptions, judges: JudgeSession) -> tuple[Request, CaseSc
     problems += request.tools.problems(cases, None)
     if problems or scorer is None:
         problems += request.partner_problems(os.environ)
-        problems += agent_problems(request)
+        problems += tried_agent(request)[1]
         raise InputError("\n".join(problems))
     return request, scorer
 

@@ -20,7 +20,6 @@ from evaltap.experiments.agents.base import (
     Unit,
     answer_in,
     answers_for,
-    ending_on_a_miss,
     system_texts,
 )
 from evaltap.recorder import Recorder
@@ -97,10 +96,6 @@ class _AdkSession:
         self._runner, self._session = runner, session
 
     async def answer(self, asked: Asked) -> str | None:
-        with ending_on_a_miss():
-            return answer_in(await self._words(asked))
-
-    async def _words(self, asked: Asked) -> str | None:
         words = None
         async for event in self._runner.run_async(
             user_id=self._session.user_id,
@@ -111,7 +106,7 @@ class _AdkSession:
             texts = [one.text for one in parts if one.text and not one.thought]
             if texts and not event.partial:
                 words = "".join(texts)
-        return words
+        return answer_in(words)
 
 
 class _Instructions(BasePlugin):

@@ -5,8 +5,8 @@ of the recorder records.  An exception of the agent passes through: it is the ag
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, Protocol, TypeAlias
 
@@ -94,8 +94,7 @@ class AgentSession(Protocol):
     async def answer(self, asked: Asked) -> str | None:
         """Run one turn and return the answer; called from one task, never concurrently.
 
-        Raises whatever the agent raises, AgentError if it does not answer, and ToolMiss if one of its tool
-        calls has no answer in a replay.
+        Raises whatever the agent raises, and AgentError if it does not answer.
         """
         ...
 
@@ -182,12 +181,11 @@ def answers_for(abilities: Abilities) -> ToolAnswers | None:
     return answers
 
 
-@contextmanager
-def ending_on_a_miss() -> Iterator[None]:
-    """Raise the first miss of what runs in the block, whatever the framework has made of it."""
+async def answer_of(session: AgentSession, asked: Asked) -> str | None:
+    """Return the answer; raise the first miss of the turn, whatever the framework has made of it."""
     answers = TOOL_ANSWERS.get()
     try:
-        yield
+        answer = await session.answer(asked)
     except asyncio.CancelledError:
         raise  # its time is up: that comes first
     except BaseException as error:
@@ -196,6 +194,7 @@ def ending_on_a_miss() -> Iterator[None]:
         raise
     if answers is not None and answers.missed:
         raise answers.missed[0]
+    return answer
 
 
 def miss(answers: ToolAnswers, why: str, tool: str) -> NoReturn:

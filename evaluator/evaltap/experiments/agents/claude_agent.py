@@ -18,7 +18,6 @@ from evaltap.experiments.agents.base import (
     Unit,
     answer_in,
     answers_for,
-    ending_on_a_miss,
 )
 from evaltap.recorder import Recorder
 from evaltap.recorder.plugins.claude_agent import EvaltapHooks
@@ -71,10 +70,6 @@ class _ClaudeSession:
         self._client, self._recording = client, recording
 
     async def answer(self, asked: Asked) -> str | None:
-        with ending_on_a_miss():
-            return await self._answer(asked)
-
-    async def _answer(self, asked: Asked) -> str:
         await self._client.query(asked.user)
         last: ResultMessage | None = None
         async for message in self._recording.watch(self._client.receive_response()):

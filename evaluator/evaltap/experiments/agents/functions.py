@@ -14,15 +14,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Final
 
 from evaltap.experiments.agents.answering import install_imported
-from evaltap.experiments.agents.base import (
-    Abilities,
-    Agent,
-    AgentError,
-    AgentSession,
-    Asked,
-    Unit,
-    ending_on_a_miss,
-)
+from evaltap.experiments.agents.base import Abilities, Agent, AgentError, AgentSession, Asked, Unit
 from evaltap.experiments.agents.plain import TIME_IS_UP, record_served, turn_of
 from evaltap.recorder import Recorder
 from evaltap.recorder.answering import TOOL_ANSWERS, ToolMiss
@@ -57,7 +49,7 @@ class FunctionSession:
 
     async def answer(self, asked: Asked) -> str | None:
         """Call the function within a recorded turn; its return value is the answer."""
-        with ending_on_a_miss(), turn_of(self._recorder, asked) as turn:
+        with turn_of(self._recorder, asked) as turn:
             given = (asked.messages, turn) if self._takes_turn else (asked.messages,)
             try:
                 returned = await called(self._function, *given)

@@ -20,7 +20,6 @@ from evaltap.experiments.agents.base import (
     Unit,
     answer_in,
     answers_for,
-    ending_on_a_miss,
 )
 from evaltap.experiments.agents.functions import called
 from evaltap.recorder import Recorder
@@ -122,7 +121,6 @@ class _LangChainSession:
         else:
             given = self._agent.input_of(asked.messages, self._state)
         self._is_first = False
-        with ending_on_a_miss():
-            output = await self._agent.run(self._unit, given, blocks=self._blocks)
-            self._state = {**self._state, **state_of(output)}
-            return answer_in(result_of(output))
+        output = await self._agent.run(self._unit, given, blocks=self._blocks)
+        self._state = {**self._state, **state_of(output)}
+        return answer_in(result_of(output))

@@ -19,7 +19,6 @@ from evaltap.experiments.agents.base import (
     Unit,
     answer_in,
     answers_for,
-    ending_on_a_miss,
 )
 from evaltap.experiments.agents.current import CURRENT, recording_to
 from evaltap.recorder import Recorder
@@ -62,10 +61,6 @@ class _OpenAISession:
         self._history: list[Any] = [*unit.context]
 
     async def answer(self, asked: Asked) -> str | None:
-        with ending_on_a_miss():
-            return await self._answer(asked)
-
-    async def _answer(self, asked: Asked) -> str:
         given = [*self._history, {"role": "user", "content": asked.user}]
         session_id, user_id = self._unit.session_id, self._unit.user_id or None
         config = RunConfig(group_id=session_id)

@@ -17,7 +17,6 @@ from evaltap.experiments.agents.base import (
     Unit,
     answer_in,
     answers_for,
-    ending_on_a_miss,
     system_texts,
 )
 from evaltap.recorder import Recorder
@@ -59,16 +58,15 @@ class _PydanticSession:
         self._capabilities = [recording, *prompts]
 
     async def answer(self, asked: Asked) -> str | None:
-        with ending_on_a_miss():
-            result = await self._agent.run(
-                asked.user,
-                message_history=self._history or None,
-                conversation_id=self._unit.session_id,
-                instructions="\n\n".join(system_texts(self._unit.context)) or None,
-                capabilities=self._capabilities,
-            )
-            self._history = result.all_messages()
-            return answer_in(None if result.output is None else text_of(result.output))
+        result = await self._agent.run(
+            asked.user,
+            message_history=self._history or None,
+            conversation_id=self._unit.session_id,
+            instructions="\n\n".join(system_texts(self._unit.context)) or None,
+            capabilities=self._capabilities,
+        )
+        self._history = result.all_messages()
+        return answer_in(None if result.output is None else text_of(result.output))
 
 
 def _messages(context: Sequence[ChatMessage]) -> list[ModelMessage]:

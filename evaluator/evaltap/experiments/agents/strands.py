@@ -24,7 +24,6 @@ from evaltap.experiments.agents.base import (
     Unit,
     answer_in,
     answers_for,
-    ending_on_a_miss,
     system_texts,
 )
 from evaltap.experiments.agents.current import CURRENT, recording_to
@@ -112,9 +111,8 @@ class _StrandsSession:
             self._passed["user_id"] = unit.user_id
 
     async def answer(self, asked: Asked) -> str | None:
-        with ending_on_a_miss():
-            result = await self._agent.invoke_async(asked.user, invocation_state=dict(self._passed))
-            return answer_in(str(result).strip())
+        result = await self._agent.invoke_async(asked.user, invocation_state=dict(self._passed))
+        return answer_in(str(result).strip())
 
 
 def _with_inner(agent: Agent) -> list[Agent]:

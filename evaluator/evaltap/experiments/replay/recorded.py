@@ -28,8 +28,6 @@ class RecordedTurn:
     first_tool: str | None
     verdicts: Mapping[str, bool]
     """By metric: whether it passed; without those that have no verdict."""
-    cost_usd: float | None
-    latency_ms: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +64,7 @@ def recorded_sessions(
     names = {digest: name for name, digest in digests.items()}
     with store.scratch(empty, rows=keys) as chosen:
         parameters = {"experiment": EXPERIMENT, "digests": [*names]}
-        for app, set_, eval_id, invocation, p, tool, cost, latency, verdicts in store.rows(
+        for app, set_, eval_id, invocation, p, tool, verdicts in store.rows(
             _TURNS.format(chosen=chosen), parameters
         ):
             passed = {
@@ -74,7 +72,7 @@ def recorded_sessions(
                 for one in verdicts
                 if one["status"] in ("passed", "failed", "crashed")
             }
-            turn = RecordedTurn(invocation, p, tool, passed, cost, latency)
+            turn = RecordedTurn(invocation, p, tool, passed)
             by_case.setdefault((app, set_, eval_id), []).append(turn)
     if not by_case:
         raise InputError(
@@ -145,7 +143,7 @@ calls AS (
   FROM latest_tool_calls SEMI JOIN {chosen} USING (app_name, eval_set_id, eval_id) GROUP BY ALL
 )
 SELECT app_name, eval_set_id, eval_id, invocation_id, coalesce(inclusion_probability, 1), tool,
-       cost_usd, latency_ms, coalesce(verdicts, [])
+       coalesce(verdicts, [])
 FROM these
 LEFT JOIN calls USING (app_name, eval_set_id, eval_id, invocation_id, turn_revision)
 LEFT JOIN verdicts USING (app_name, eval_set_id, eval_id, invocation_id, turn_revision)

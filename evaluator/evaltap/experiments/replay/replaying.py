@@ -39,7 +39,7 @@ from evaltap.experiments.replay.recorded import (
     recorded_sessions,
 )
 from evaltap.experiments.replay.result import ForkedTool, ReplayResult
-from evaltap.experiments.running import Finished, Request, Start, agent_abilities, run_experiment
+from evaltap.experiments.running import Finished, Request, Start, run_experiment, tried_agent
 from evaltap.experiments.units import NAMED, UnitRow, named, read_units
 from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import InputError
@@ -116,7 +116,7 @@ def possible(drawn: Drawn, request: Request) -> Drawn:
     If there are such sessions, the agent's process is started to ask what it takes.
     """
     going_on = [one.eval_id for one in drawn.cases.cases if one.context]
-    abilities = agent_abilities(request) if going_on else None
+    abilities = tried_agent(request)[0] if going_on else None
     if abilities is None or abilities.context:
         return drawn
     why = "what was said before cannot be given to the agent, which takes only the user's message"

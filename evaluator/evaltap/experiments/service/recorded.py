@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from evaltap.experiments.agents.base import Abilities, Conversation, Unit
+from evaltap.experiments.agents.base import Abilities, Conversation, Unit, answer_of
 from evaltap.experiments.agents.functions import FactoryAgent
 from evaltap.experiments.agents.loading import agent_of, load_agent
 from evaltap.experiments.pseudonyms import Inventions, restoring
@@ -100,7 +100,7 @@ class RecordedAgent:
             async with self._agent.session(unit) as session:
 
                 async def turn(asked: AgentCall) -> CaseData:
-                    answer = await session.answer(conversation.ask(asked.text))
+                    answer = await answer_of(session, conversation.ask(asked.text))
                     conversation.answered(answer)
                     return await asyncio.to_thread(self._recorded, unit.eval_id)
 

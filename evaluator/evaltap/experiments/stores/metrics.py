@@ -1,7 +1,8 @@
 """The metrics of eval sets: one list for each set, in the order in which they are evaluated."""
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn, Protocol
 
 from evaltap.experiments.stores.document_store import Documents
@@ -64,28 +65,31 @@ class MetricStore:
 
     def add(self, app: str, eval_set_id: str, metric: EvalMetric | Mapping[str, Any]) -> None:
         added = metric_of(metric)
-        with self._lock, self._documents.exclusive():
-            metrics = self._all(app, eval_set_id)
+        with self._changing(app, eval_set_id) as metrics:
             if any(one.metric_name == added.metric_name for one in metrics):
                 raise ExistsError(f"metric {added.metric_name!r} exists in {eval_set_id!r}")
-            self._documents.write(app, eval_set_id, [*metrics, added])
+            metrics.append(added)
 
     def update(self, app: str, eval_set_id: str, metric: EvalMetric | Mapping[str, Any]) -> None:
         changed = metric_of(metric)
-        with self._lock, self._documents.exclusive():
-            metrics = self._all(app, eval_set_id)
+        with self._changing(app, eval_set_id) as metrics:
             metrics[self._place(metrics, changed.metric_name)] = changed
-            self._documents.write(app, eval_set_id, metrics)
 
     def delete(self, app: str, eval_set_id: str, name: str) -> None:
         required(metric_name=name)
-        with self._lock, self._documents.exclusive():
-            metrics = self._all(app, eval_set_id)
+        with self._changing(app, eval_set_id) as metrics:
             del metrics[self._place(metrics, name)]
-            self._documents.write(app, eval_set_id, metrics)
 
     def close(self) -> None:
         """Do nothing: documents are held open by nobody."""
+
+    @contextmanager
+    def _changing(self, app: str, eval_set_id: str) -> Iterator[Metrics]:
+        """Yield the metrics, and write what was made of them; nobody else changes them meanwhile."""
+        with self._lock, self._documents.exclusive():
+            metrics = self._all(app, eval_set_id)
+            yield metrics
+            self._documents.write(app, eval_set_id, metrics)
 
     def _all(self, app: str, eval_set_id: str) -> Metrics:
         required(app_name=app, eval_set_id=eval_set_id)
@@ -101,35 +105,17 @@ class MetricStore:
         raise NotFoundError(f"no metric {name!r}; the set has: {known or 'none'}")
 
 
-class SharedMetrics:
+class SharedMetrics(MetricStore):
     """The same metrics for every set; raises InputError when they are to be changed."""
 
     def __init__(self, metrics: Sequence[EvalMetric], source: str) -> None:
         self._metrics, self._source = metrics, source
 
-    def list(self, app: str, eval_set_id: str) -> Names:
-        return [one.metric_name for one in self._metrics]
-
-    def get(self, app: str, eval_set_id: str, name: str) -> EvalMetric:
-        for metric in self._metrics:
-            if metric.metric_name == name:
-                return metric
-        raise NotFoundError(f"no metric {name!r} in {self._source}")
-
-    def add(self, app: str, eval_set_id: str, metric: EvalMetric | Mapping[str, Any]) -> None:
-        self._refuse()
-
-    def update(self, app: str, eval_set_id: str, metric: EvalMetric | Mapping[str, Any]) -> None:
-        self._refuse()
-
-    def delete(self, app: str, eval_set_id: str, name: str) -> None:
-        self._refuse()
-
-    def close(self) -> None:
-        """Do nothing."""
-
-    def _refuse(self) -> NoReturn:
+    def _changing(self, app: str, eval_set_id: str) -> NoReturn:
         raise InputError(f"every set has the metrics of {self._source}; change that file")
+
+    def _all(self, app: str, eval_set_id: str) -> Metrics:
+        return [*self._metrics]
 
 
 def metric_of(given: EvalMetric | Mapping[str, Any]) -> EvalMetric:
