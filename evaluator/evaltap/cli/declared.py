@@ -30,7 +30,7 @@ The parser, the values from variables and `evaltap.toml`, the help and the refer
 To add a command:
 
 1. Declare `NameOptions` in the module of its group in `options/` (`set` and `store` have one each).
-2. Give it a line in `COMMANDS` and a place in `GROUPS` in `main.py`, or a line in `FAMILIES`.
+2. Give it a line in `GROUPS` or `FAMILIES` in `main.py`.
 3. Write `commands/NAME.py` with `run(options)`. Its imports stand at its top, because the module is imported
    only to run the command. Declarations import neither pydantic nor DuckDB, so that help is quick.
 4. Run `python -m evaltap.cli.reference docs/reference`.

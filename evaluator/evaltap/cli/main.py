@@ -22,43 +22,6 @@ from evaltap.cli.signals import interrupted_afterwards
 from evaltap.cli.visible import visible_output
 from evaltap.schemas.errors import ConfigurationError, EvaltapError, InputError
 
-COMMANDS = {
-    "try": "read files of any supported format and show what the agent did",
-    "init": "write evaltap.toml and starter files of metrics and watches",
-    "up": "receive OTLP, land, score and show results, in one process",
-    "demo": "record a small agent, score it and explain the result",
-    "record": "create eval cases from telemetry, transcripts or files",
-    "collect": "receive OTLP over HTTP and record its agent runs",
-    "convert": "create eval cases from the data sets of other tools",
-    "consume": "land the cases of a log in a DuckDB file and score them",
-    "run": "run an agent on the cases of an eval set, and score it",
-    "replay": "run a changed agent on recorded traffic; forecast its pass rate",
-    "serve": "run and score an agent on eval sets when HTTP requests ask for it",
-    "mocks": "offer recorded tools to agents in any language",
-    "score": "score eval cases from files or a DuckDB file",
-    "metrics": "list the evaluators, with an example of each",
-    "gate": "check eval cases against thresholds in several dimensions",
-    "compare": "show what changed between two runs, and whether it is worse",
-    "estimate": "estimate the pass rate of all traffic, with intervals",
-    "monitor": "find when live traffic got worse, and which slice of it changed",
-    "calibrate": "compare a judge's verdicts with human labels",
-    "attack": "measure how many prompt injections deceive a judge",
-    "ui": "explore cases, verdicts and runs in the browser",
-    "cases": "list the landed cases that match a filter",
-    "curate": "create or update an eval set from landed cases",
-    "review": "let people approve, edit or reject landed turns",
-    "runs": "list the scoring runs of a DuckDB file",
-    "sql": "query the store in SQL, even while a consumer writes to it",
-    "show": "show one case with its scores and reasons",
-    "why": "explain why a case was not scored",
-    "mcp": "let a coding agent ask a store, over the Model Context Protocol",
-    "skill": "teach a coding agent to work with evaltap",
-    "report": "summarise scores on screen, or as HTML, Markdown, JUnit or JSON",
-    "doctor": "account for every turn, and check the environment",
-    "redact": "list what would leak from files, or write redacted copies",
-    "completion": "print a shell completion script",
-}
-
 FAMILIES = {
     "set": {
         "coverage": "show what occurs in production but not in eval sets",
@@ -78,33 +41,61 @@ FAMILIES = {
     },
 }
 """Commands of two words: `evaltap set diff`."""
-COMMANDS |= {
-    "set": f"work with eval sets: {', '.join(FAMILIES['set'])}",
-    "store": f"maintain a DuckDB file: {', '.join(FAMILIES['store'])}",
-}
 
 GROUPS = {
-    "start": ("try", "demo", "init", "up"),
-    "record": ("record", "collect", "redact", "convert"),
-    "run": ("run", "replay", "serve", "mocks"),
-    "score": ("consume", "score", "metrics", "compare", "gate", "calibrate", "attack"),
-    "inspect": (
-        "ui",
-        "cases",
-        "report",
-        "show",
-        "why",
-        "runs",
-        "estimate",
-        "monitor",
-        "sql",
-        "mcp",
-        "skill",
-    ),
-    "curate": ("curate", "review", "set"),
-    "maintain": ("doctor", "store", "completion"),
+    "start": {
+        "try": "read files of any supported format and show what the agent did",
+        "demo": "record a small agent, score it and explain the result",
+        "init": "write evaltap.toml and starter files of metrics and watches",
+        "up": "receive OTLP, land, score and show results, in one process",
+    },
+    "record": {
+        "record": "create eval cases from telemetry, transcripts or files",
+        "collect": "receive OTLP over HTTP and record its agent runs",
+        "redact": "list what would leak from files, or write redacted copies",
+        "convert": "create eval cases from the data sets of other tools",
+    },
+    "run": {
+        "run": "run an agent on the cases of an eval set, and score it",
+        "replay": "run a changed agent on recorded traffic; forecast its pass rate",
+        "serve": "run and score an agent on eval sets when HTTP requests ask for it",
+        "mocks": "offer recorded tools to agents in any language",
+    },
+    "score": {
+        "consume": "land the cases of a log in a DuckDB file and score them",
+        "score": "score eval cases from files or a DuckDB file",
+        "metrics": "list the evaluators, with an example of each",
+        "compare": "show what changed between two runs, and whether it is worse",
+        "gate": "check eval cases against thresholds in several dimensions",
+        "calibrate": "compare a judge's verdicts with human labels",
+        "attack": "measure how many prompt injections deceive a judge",
+    },
+    "inspect": {
+        "ui": "explore cases, verdicts and runs in the browser",
+        "cases": "list the landed cases that match a filter",
+        "report": "summarise scores on screen, or as HTML, Markdown, JUnit or JSON",
+        "show": "show one case with its scores and reasons",
+        "why": "explain why a case was not scored",
+        "runs": "list the scoring runs of a DuckDB file",
+        "estimate": "estimate the pass rate of all traffic, with intervals",
+        "monitor": "find when live traffic got worse, and which slice of it changed",
+        "sql": "query the store in SQL, even while a consumer writes to it",
+        "mcp": "let a coding agent ask a store, over the Model Context Protocol",
+        "skill": "teach a coding agent to work with evaltap",
+    },
+    "curate": {
+        "curate": "create or update an eval set from landed cases",
+        "review": "let people approve, edit or reject landed turns",
+        "set": f"work with eval sets: {', '.join(FAMILIES['set'])}",
+    },
+    "maintain": {
+        "doctor": "account for every turn, and check the environment",
+        "store": f"maintain a DuckDB file: {', '.join(FAMILIES['store'])}",
+        "completion": "print a shell completion script",
+    },
 }
-"""The commands in the order of the help, by group."""
+"""What the commands do, by group, in the order of the help."""
+COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
 
 _WITHOUT_SETTINGS = ("demo", "init", "metrics", "try")
 
@@ -196,7 +187,7 @@ def _listed() -> str:
     """Return examples, the commands by group, and the exit codes."""
     lines = [_EXAMPLES]
     for group, names in GROUPS.items():
-        lines += [f"{group}:", *(f"  {name:<11} {COMMANDS[name]}" for name in names), ""]
+        lines += [f"{group}:", *(f"  {name:<11} {text}" for name, text in names.items()), ""]
     return "\n".join([*lines, _EXIT_CODES])
 
 

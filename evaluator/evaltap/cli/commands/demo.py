@@ -28,7 +28,6 @@ from evaltap.evaluator.reports.summary import Summary, summarise
 from evaltap.evaluator.reports.terminal import print_summary
 from evaltap.evaluator.scoring.contract.context import Services
 from evaltap.evaluator.scoring.contract.judge import ScriptedJudge
-from evaltap.evaluator.scoring.results.runs import end_run
 from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.store.database import Store
 from evaltap.recorder import CaseSpanProcessor, Recorder
@@ -54,10 +53,7 @@ def run(options: DemoOptions) -> int:
     with _landed(spans, folder / "cases.duckdb") as store, _landed(plugin, None) as other:
         differences = compare(sessions(store), sessions(other))
         turns = store.rows("SELECT count(*) FROM latest_turns")[0][0]
-        scorer = PendingScorer(store, _scorer(), references=_references())
-        scored, cases = scorer.score("landed", "demo")
-        if scored is not None:
-            end_run(store, scored, cases)
+        PendingScorer(store, _scorer(), references=_references()).score("landed", "demo")
         summary = summarise(store)
         write_report(read_report(store), folder / "report.html")
     if differences:

@@ -37,7 +37,6 @@ from evaltap.evaluator.reports.summary import Summary, summarise
 from evaltap.evaluator.reports.summary_notes import sampled_line
 from evaltap.evaluator.scoring.batch import Observer
 from evaltap.evaluator.scoring.judge_session import JudgeSession
-from evaltap.evaluator.scoring.results.runs import end_run
 from evaltap.evaluator.scoring.results.sinks import ScoredCase, score_sinks
 from evaltap.evaluator.scoring.scorer import CaseScore
 from evaltap.evaluator.store.file_type import is_archive, is_database, is_store
@@ -297,9 +296,7 @@ def _score_landed(
         )
         if pending.is_due(retry=options.retry):
             judges.check_reachable(chosen.scorer.metrics)
-        started, cases = pending.score("landed", str(path), retry=options.retry, progress=report)
-        if started is not None:
-            end_run(store, started, cases)
+        _, cases = pending.score("landed", str(path), retry=options.retry, progress=report)
         report_selection(selection)
         kept = _report_left_alone(pending.cases, keys)
         digests = (*(metric.digest for metric in pending.metrics), *kept)

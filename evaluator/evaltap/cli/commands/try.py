@@ -22,7 +22,6 @@ from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
 from evaltap.evaluator.pipeline.live.consumer import Consumer
 from evaltap.evaluator.reports.first_look import METRICS, FirstLook, first_look, look_lines
 from evaltap.evaluator.reports.safe_text import visible
-from evaltap.evaluator.scoring.results.runs import end_run
 from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.recorder.sources.replay import Replay
 from evaltap.schemas.data import CaseData
@@ -96,10 +95,7 @@ def _look(log: Path, db: Path) -> FirstLook:
     with open_store(db) as store:
         Consumer(source, store).run(until_idle=True, report=lambda _: None)
         source.close()
-        scorer = PendingScorer(store, CaseScorer(metrics_of(METRICS)))
-        scored, count = scorer.score("landed", "evaltap try")
-        if scored is not None:
-            end_run(store, scored, count)
+        PendingScorer(store, CaseScorer(metrics_of(METRICS))).score("landed", "evaltap try")
         return first_look(store)
 
 

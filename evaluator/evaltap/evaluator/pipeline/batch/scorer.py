@@ -19,7 +19,7 @@ from evaltap.evaluator.pipeline.batch.pending import (
 from evaltap.evaluator.pipeline.batch.sampling import ScoreSampling
 from evaltap.evaluator.scoring.batch import Known, Observer
 from evaltap.evaluator.scoring.results.references import keep_references
-from evaltap.evaluator.scoring.results.runs import Run, RunKind, start_run
+from evaltap.evaluator.scoring.results.runs import Run, RunKind, end_run, start_run
 from evaltap.evaluator.scoring.results.writer import ScoreWriter
 from evaltap.evaluator.scoring.run_metrics import run_metrics
 from evaltap.evaluator.scoring.scorer import CaseScorer
@@ -135,7 +135,8 @@ class PendingScorer:
         progress: Progress = no_progress,
         stopped: Callable[[], bool] = never,
     ) -> tuple[Run | None, int]:
-        """Score everything pending, with a transaction per block, until `stopped` returns True.
+        """Score everything pending, with a transaction per block, until `stopped` returns True.  That ends a
+        run over landed cases; a live one goes on.
 
         With `changed`, only these cases are considered, and those with new feedback if that matters; those in
         `recent` have no score yet and are not read from the store.  Returns the run (None if nothing was
@@ -154,6 +155,8 @@ class PendingScorer:
                 progress(cases)
                 if stopped():
                     return run, cases
+        if run is not None and kind == "landed":
+            end_run(self._store, run, cases)
         return run, cases
 
     def is_due(self, *, retry: bool = False) -> bool:
