@@ -1,4 +1,4 @@
-"""Score the files of a run on Ray Data: workers score parts of files and write Parquet files.
+"""Score the files of a run on Ray: workers score parts of files and write Parquet files.
 
 The same pure function scores a part here and in one process, so both produce the same rows.  A part is
 written to its own folder, which is renamed when it is complete, so a part that is scored again because its
@@ -8,14 +8,12 @@ back to the driver.
 Every node must see files and results under the same path.
 """
 
-import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
-from typing import Any, Final, NamedTuple
-
-import orjson
+from typing import Final, NamedTuple
 
 from evaltap.evaluator.cases.datasets.columns import Columns, case_or_bad_line
 from evaltap.evaluator.cases.datasets.tables import row_group, row_group_starts
@@ -46,6 +44,8 @@ from evaltap.schemas.formats.metric import EvalMetric
 
 PART_BYTES = 8 << 20
 """Bytes of JSON Lines in a part: a few seconds of work, so that a fault repeats little."""
+READY_PARTS = 2
+"""Parts for each processor of the cluster: one that is scored, one that waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,32 +74,23 @@ def score_on_ray(
 
     Raises ConfigurationError if Ray is not installed, InputError if the cluster or a file cannot be reached.
     """
-    numbered = [
-        {"number": number, "part": orjson.dumps([*part])}
-        for number, part in enumerate(_all_parts(paths), start=1)
-    ]
+    waiting = enumerate([*_all_parts(paths)], start=1)
     with RayCluster(address) as cluster:
-        if not numbered:
-            return
-        ray = _with_data(cluster.ray)
-        data = ray.data.from_items(numbered, override_num_blocks=len(numbered))
-        scored = data.map_batches(_score, batch_size=1, fn_kwargs={"task": task})
-        try:
-            for row in scored.iter_rows():
-                bad = [BadLine(*line) for line in orjson.loads(row["bad_lines"])]
-                bad = [line._replace(raw=bytes.fromhex(str(line.raw))) for line in bad]
-                yield PartScored(row["cases"], row["without_reference"], row["sampled"], bad)
-        except ray.exceptions.RayError as error:
-            raise readable(error) from None
+        ray, running = cluster.ray, []
+        # Whatever its worker dies of; the journal gives up the case that kills it.
+        score = ray.remote(max_retries=-1)(_score_part)
+        sent = ray.put(task)
+        while True:
+            room = READY_PARTS * cluster.processors() - len(running)
+            running += [score.remote(sent, *one) for one in islice(waiting, max(0, room))]
+            if not running:
+                break
+            done, running = ray.wait(running)
+            try:
+                yield from ray.get(done)
+            except ray.exceptions.RayError as error:
+                raise readable(error) from None
     drop_unfinished(task.folder)
-
-
-def _with_data(ray: Any) -> Any:  # the module, which has no types
-    import ray.data
-
-    ray.data.DataContext.get_current().enable_progress_bars = False
-    logging.getLogger("ray.data").setLevel(logging.ERROR)
-    return ray
 
 
 def _all_parts(paths: Sequence[Path]) -> Iterator[Part]:
@@ -126,19 +117,6 @@ class _Worker:
 
 
 _workers: Final[dict[str, _Worker]] = {}
-
-
-def _score(batch: dict[str, Any], task: RayTask) -> dict[str, object]:
-    """Score the part of a batch of one."""
-    number = int(batch["number"][0])
-    scored = _score_part(task, number, Part(*orjson.loads(batch["part"][0])))
-    bad_lines = [[*line[:-1], line.raw.hex()] for line in scored.bad_lines]
-    return {
-        "cases": [scored.cases],
-        "without_reference": [scored.without_reference],
-        "sampled": [scored.sampled],
-        "bad_lines": [orjson.dumps(bad_lines)],
-    }
 
 
 def _score_part(task: RayTask, number: int, part: Part) -> PartScored:
