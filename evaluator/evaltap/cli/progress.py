@@ -4,6 +4,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Final
+
+_SECONDS: Final = 60.0
 
 
 class MinuteLine:
@@ -13,19 +16,17 @@ class MinuteLine:
         self,
         write: Callable[[str], object] = lambda line: print(line, file=sys.stderr, flush=True),
         *,
-        seconds: float = 60.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._write = write
-        self._seconds = seconds
         self._clock = clock
-        self._next = clock() + seconds
+        self._next = clock() + _SECONDS
 
     def due(self, line: Callable[[], str]) -> None:
         """Write the line that `line` returns, unless it is empty, once a minute."""
         now = self._clock()
         if now >= self._next:
-            self._next = now + self._seconds
+            self._next = now + _SECONDS
             if text := line():
                 self._write(text)
 

@@ -3,16 +3,14 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.origin import case_identity
 from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.store.database import TemporaryStore
-from evaltap.experiments.plan import CaseSet
 from evaltap.experiments.result_file import recorded_units
 from evaltap.experiments.running import Request, run_experiment
-from evaltap.experiments.units import UnitRow, read_units
+from evaltap.experiments.units import UnitRow, units_in_order
 from evaltap.schemas.data import CaseData
 from evaltap.schemas.files.documents import iter_cases
 from evaltap.schemas.text import counted
@@ -39,8 +37,7 @@ def answered_cases(path: Path, request: Request) -> AnsweredCases:
     originals = {one.get("evalId"): one for one in iter_cases(path)}
     with TemporaryStore() as store:
         finished = run_experiment(request, CaseScorer([]), store)
-        units = read_units(store, finished.plan.experiment_id)
-        rows = sorted(units.values(), key=_order(given))
+        rows = units_in_order(store, finished.plan)
         landed = recorded_units(store, rows)
     invalid = [f"{row.eval_id}: {row.reason}" for row in rows if row.state == "invalid"]
     if missing := finished.progress.planned - len(rows):
@@ -54,11 +51,6 @@ def answered_cases(path: Path, request: Request) -> AnsweredCases:
     return AnsweredCases(
         tuple(cases), tuple(invalid), frozenset(key for key in keys if key[2] in varying)
     )
-
-
-def _order(cases: CaseSet) -> Any:  # a key for sorted
-    places = {one.eval_id: place for place, one in enumerate(cases.cases)}
-    return lambda row: (row.trial, places[row.eval_id])
 
 
 def _case(

@@ -1,7 +1,6 @@
 """Run agents within this process: for tests and notebooks, whose agents have no name to import them by."""
 
 import asyncio
-import os
 import queue
 import threading
 from collections.abc import Mapping
@@ -170,9 +169,8 @@ def _check(
     (given,) = cases.cases
     problems = tools.problems(cases, abilities)
     if isinstance(user, User):
-        problems += user.problems(os.environ, has_budget=False)
-    policy = tools.policy(cases.cases)
-    problems += inventor_problems(cases.cases, policy, os.environ, has_budget=False)
+        problems += user.problems(has_budget=False)
+    problems += inventor_problems(cases.cases, tools.policy(cases.cases), has_budget=False)
     if given.refers and expected_agent is None:
         problems.append("its expected turns come from another agent; give expected_agent")
     refuse(given.eval_id, problems)

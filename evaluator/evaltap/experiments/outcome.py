@@ -8,7 +8,7 @@ A unit needs one verdict at least."""
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import chain
 from typing import Any, Final
 
@@ -95,18 +95,7 @@ class CaseOutcome:
         return all(_tail(count, self.runs) < 0.05 for count in (self.passed, failed) if self.runs)
 
     def data(self) -> dict[str, Any]:
-        return {
-            "eval_id": self.eval_id,
-            "runs": self.runs,
-            "passed": self.passed,
-            "crashed": self.crashed,
-            "invalid": self.invalid,
-            "not_evaluated": self.not_evaluated,
-            "flaky": bool(self.runs) and self.flaky,
-            "reasons": list(self.reasons),
-            "failed_set": self.failed_set,
-            "ended_by": dict(self.ended_by),
-        }
+        return asdict(self) | {"flaky": bool(self.runs) and self.flaky}
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +262,7 @@ def _case(
         lacking,
         tuple(dict.fromkeys(filter(None, reasons))),
         failed,
-        Counter(filter(None, (row.ended_by for row in own))),
+        dict(Counter(filter(None, (row.ended_by for row in own)))),
     )
 
 

@@ -54,7 +54,7 @@ Write what the user says next, and nothing else.
 """
 
 
-def model_problems(
+def _model_problems(
     who: str,
     model: JudgeModel | None,
     environ: Mapping[str, str],
@@ -76,11 +76,7 @@ def model_problems(
 
 
 def inventor_problems(
-    cases: Sequence[MetCase],
-    policy: MockPolicy | None,
-    environ: Mapping[str, str],
-    *,
-    has_budget: bool,
+    cases: Sequence[MetCase], policy: MockPolicy | None, *, has_budget: bool
 ) -> list[str]:
     """Return why the model that invents results of tools cannot be asked, if there are some to invent."""
     of_turns = ((*one.mocks, *one.expected_mocks) for one in cases)
@@ -88,7 +84,7 @@ def inventor_problems(
     mocks = (mock for some in chain(of_turns, of_cases) for declared in some for mock in declared)
     if policy is None or not may_invent(policy, mocks):
         return []
-    return model_problems("invented results of tools", None, environ, has_budget=has_budget)
+    return _model_problems("invented results of tools", None, os.environ, has_budget=has_budget)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +122,10 @@ class User:
         return cls(model=cast(dict[str, Json], model))
 
     @property
+    def _environ(self) -> Mapping[str, str]:
+        return {**os.environ, **self.variables}
+
+    @property
     def judge_model(self) -> OtherJudge:
         """The model; raises FormatError for what is none."""
         return parse(OtherJudge, dict(self.model))
@@ -137,14 +137,14 @@ class User:
         if not who:
             model = self.judge_model
             try:
-                where = judge_settings(model, {**os.environ, **self.variables}).where
+                where = judge_settings(model, self._environ).where
             except EvaltapError:  # told by `problems`
                 where = ""
             given = model.model_dump_json(by_alias=True, exclude={"api_key"}, exclude_defaults=True)
             who = f"{where} {given} seed {self.seed}"
         return f"{who}, checked" if self.check else who
 
-    def problems(self, environ: Mapping[str, str], *, has_budget: bool) -> list[str]:
+    def problems(self, *, has_budget: bool) -> list[str]:
         """Return why the model, or the judge that checks the user, cannot be asked."""
         found = []
         wanted: list[tuple[str, JudgeModel | None, str]] = []
@@ -155,23 +155,23 @@ class User:
         if self.check:
             wanted.append(("--check-user", None, ""))
         for who, model, remedy in wanted:
-            known = {**environ, **self.variables}
-            found += model_problems(who, model, known, remedy=remedy, has_budget=has_budget)
+            found += _model_problems(
+                who, model, self._environ, remedy=remedy, has_budget=has_budget
+            )
         return found
 
-    def check_reachable(self, environ: Mapping[str, str]) -> None:
+    def check_reachable(self) -> None:
         """Connect once to the model; raise UnreachableError if neither it nor the cache can answer."""
         if self.agent:
             return
-        with self.judges(environ) as judges, suppress(JudgeNotConfigured):  # told by `problems`
+        with self.judges() as judges, suppress(JudgeNotConfigured):  # told by `problems`
             judges(self.judge_model).reach()
 
     @contextmanager
-    def judges(self, environ: Mapping[str, str]) -> Iterator[EnvironmentJudges]:
+    def judges(self) -> Iterator[EnvironmentJudges]:
         """Yield the models of the environment, with the cache."""
-        environ = {**environ, **self.variables}
-        cache = cache_from(self.cache, environ)
-        judges = EnvironmentJudges(environ, cache=cache)
+        cache = cache_from(self.cache, self._environ)
+        judges = EnvironmentJudges(self._environ, cache=cache)
         try:
             yield judges
         finally:
@@ -185,7 +185,7 @@ class User:
         generation = model.generation_config or DEFAULT_GENERATION
         if self.seed is not None:
             generation = generation.model_copy(update={"seed": self.seed})
-        return ModelUser(stack.enter_context(self.judges(os.environ))(model), generation)
+        return ModelUser(stack.enter_context(self.judges())(model), generation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +241,7 @@ async def partners_of(
         stack.close()
         raise InputError("\n  ".join(problems))
     if isinstance(user, User) and user.check:
-        check = UserCheck(stack.enter_context(user.judges(os.environ)))
+        check = UserCheck(stack.enter_context(user.judges()))
     return Partners(simulator, second, check, stack)
 
 

@@ -15,7 +15,7 @@ from evaltap.evaluator.scoring.scorer import AppliedMetric, CaseScore, MetricOut
 from evaltap.evaluator.store.database import Store, sql
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.experiments.running import Finished
-from evaltap.experiments.units import NAMED, UnitRow, named, read_units
+from evaltap.experiments.units import NAMED, UnitRow, named, units_in_order
 from evaltap.schemas.files.documents import write_document
 from evaltap.schemas.formats.metric import EvalMetric
 from evaltap.schemas.formats.result import EvalCaseResult
@@ -30,15 +30,8 @@ def write_result(target: Path, store: Store, finished: Finished) -> Path:
     """
     cases = finished.plan.cases
     units = [
-        row
-        for row in read_units(store, finished.plan.experiment_id).values()
-        if row.state in ("scored", "crashed")
+        row for row in units_in_order(store, finished.plan) if row.state in ("scored", "crashed")
     ]
-    order = {one.eval_id: place for place, one in enumerate(cases.cases)}
-    units = sorted(
-        (row for row in units if row.eval_id in order),
-        key=lambda row: (row.trial, order[row.eval_id]),
-    )
     landed = recorded_units(store, units)
     scores = _scores(store, units)
     references = cases.references()

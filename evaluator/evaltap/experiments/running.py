@@ -124,11 +124,11 @@ class Request:
             expected_agent=self.reference,
         )
 
-    def partner_problems(self, environ: Mapping[str, str]) -> list[str]:
+    def partner_problems(self) -> list[str]:
         """Return what keeps users from being played, and expected turns from being given."""
         has_budget = self.settings.budget_usd is not None
-        found = self.user.problems(environ, has_budget=has_budget) if self.has_users else []
-        found += inventor_problems(self.cases.cases, self.policy, environ, has_budget=has_budget)
+        found = self.user.problems(has_budget=has_budget) if self.has_users else []
+        found += inventor_problems(self.cases.cases, self.policy, has_budget=has_budget)
         lacking = [one.eval_id for one in self.cases.cases if one.refers]
         if lacking and not self.expected_agent:
             found.append(
@@ -218,9 +218,7 @@ def _metric_problems(scorer: CaseScorer, cases: CaseSet) -> Iterator[str]:
                 yield f"{metric.metric_name}: {error}"
 
 
-def problems_of(
-    request: Request, scorer: CaseScorer, abilities: Abilities | None, environ: Mapping[str, str]
-) -> list[str]:
+def problems_of(request: Request, scorer: CaseScorer, abilities: Abilities | None) -> list[str]:
     """Return everything that keeps the cases from being run and scored; `abilities` are the agent's."""
     cases = request.cases
     found = [*_metric_problems(scorer, cases)]
@@ -236,7 +234,7 @@ def problems_of(
             f"the agent takes no session state, and {counted(len(with_state), 'case')} has one:"
             f" {with_state[0]}"
         )
-    partners = request.partner_problems(environ)
+    partners = request.partner_problems()
     return [*dict.fromkeys(found), *partners, *request.tools.problems(cases, abilities)]
 
 
@@ -293,7 +291,6 @@ def run_experiment(
     store: Store,
     *,
     report: Callable[[UnitDone, Progress], None] = lambda *_: None,
-    environ: Mapping[str, str] = os.environ,
     start: Start = AgentProcess,
 ) -> Finished:
     """Run and score the units that are not done; return what is known afterwards.
@@ -311,7 +308,7 @@ def run_experiment(
     output = Path(tempfile.gettempdir()) / f"evaltap-{plan.experiment_id}-{os.getpid()}.txt"
     begin = partial(start, request.worker(log), output)
     try:
-        with _checked_agent(request, scorer, environ, begin) as process:
+        with _checked_agent(request, scorer, begin) as process:
             units.start(store, plan, config)
             experiment = Experiment(
                 store,
@@ -339,7 +336,7 @@ def run_experiment(
 
 @contextmanager
 def _checked_agent(
-    request: Request, scorer: CaseScorer, environ: Mapping[str, str], begin: Callable[[], AgentEnd]
+    request: Request, scorer: CaseScorer, begin: Callable[[], AgentEnd]
 ) -> Iterator[AgentEnd]:
     """Start the agent, and end it if the block fails; raise InputError that lists all that is wrong."""
     problems: list[str] = []
@@ -350,7 +347,7 @@ def _checked_agent(
         except InputError as error:
             problems.append(str(error))
         abilities = process.abilities if process else None
-        problems += problems_of(request, scorer, abilities, environ)
+        problems += problems_of(request, scorer, abilities)
         refuse("the experiment", problems)
         assert process is not None  # otherwise there was a problem
         yield process
@@ -430,9 +427,7 @@ def tried_agent(request: Request) -> tuple[Abilities | None, list[str]]:
         return process.abilities, []
 
 
-def dry_run(
-    request: Request, scorer: CaseScorer, store: Store, environ: Mapping[str, str] = os.environ
-) -> DryRun:
+def dry_run(request: Request, scorer: CaseScorer, store: Store) -> DryRun:
     """Check what can be checked without calling the agent, and return what would be done.
 
     Starts the agent's process, which imports the agent.  Raises InputError as `run_experiment` does.
@@ -441,7 +436,7 @@ def dry_run(
     config = request.configuration(metrics)
     plan = planned(request, store, config)
     abilities, problems = tried_agent(request)
-    refuse("the experiment", problems + problems_of(request, scorer, abilities, environ))
+    refuse("the experiment", problems + problems_of(request, scorer, abilities))
     done = {
         name
         for name, row in units.read_units(store, plan.experiment_id).items()

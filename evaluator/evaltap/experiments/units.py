@@ -131,6 +131,13 @@ def read_units(store: StoreReader, experiment_id: str) -> dict[tuple[str, int], 
     return {(row.eval_id, row.trial): row for row in rows}
 
 
+def units_in_order(store: StoreReader, plan: Plan) -> list[UnitRow]:
+    """Return the newest rows of a plan's trials: by trial, and within it in the order of the set."""
+    places = {one.eval_id: place for place, one in enumerate(plan.cases.cases)}
+    rows = [row for row in read_units(store, plan.experiment_id).values() if row.eval_id in places]
+    return sorted(rows, key=lambda row: (row.trial, places[row.eval_id]))
+
+
 def past(store: StoreReader, set_name: str) -> tuple[float | None, float | None]:
     """Return what a unit on a set has cost on average in USD, and the share of units that have passed.
 

@@ -1,7 +1,6 @@
 """`evaltap run`: run an agent on the cases of an eval set, and score it."""
 
 import json
-import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -68,7 +67,7 @@ def _run(options: RunOptions) -> tuple[int, Finished | None]:
                 return 0, None
             judges.check_reachable(scorer.metrics)
             if request.has_users:
-                request.user.check_reachable(os.environ)
+                request.user.check_reachable()
             told = request.tools.told(request.cases.cases, request.agent)
             say("run", told)
             shown = ProgressLines()
@@ -112,7 +111,7 @@ def _checked(options: RunOptions, judges: JudgeSession) -> tuple[Request, CaseSc
     request = request_of(options, cases, until=until, user=user, expected_agent=expected)
     problems += request.tools.problems(cases, None)
     if problems or scorer is None:
-        problems += request.partner_problems(os.environ)
+        problems += request.partner_problems()
         problems += tried_agent(request)[1]
         raise InputError("\n".join(problems))
     return request, scorer

@@ -1,7 +1,7 @@
 """`ReplayResult`: what a replay found, as plain data for every output."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from evaltap.evaluator.analysis.forecast.model import Forecast, Verdict
@@ -30,13 +30,7 @@ class ForkedTool:
     """The names of the sessions, each once."""
 
     def data(self) -> dict[str, Any]:
-        return {
-            "tool": self.tool,
-            "count": self.count,
-            "share": self.share,
-            "arguments": self.arguments,
-            "why": self.why,
-        }
+        return {name: value for name, value in asdict(self).items() if name != "sessions"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,36 +146,32 @@ class EvaluationApi:
         """Return the routes of the stores that there are, and those of runs."""
         at = self._paths.of
         runs = f"{at('runs')}/{{run_id}}"
-        found = [
-            Route(at("runs"), {"POST": responding(self._create_run)}),
-            Route(runs, {"GET": responding(self._run), "DELETE": responding(self._cancel)}),
-            Route(f"{runs}/events", {"GET": responding(self._events)}),
-        ]
+        found: dict[str, dict[str, Handler]] = {
+            at("runs"): {"POST": self._create_run},
+            runs: {"GET": self._run, "DELETE": self._cancel},
+            f"{runs}/events": {"GET": self._events},
+        }
         if self.stores.sets is not None:
             sets = _Sets(self, self.stores.sets)
             cases = f"{at('sets')}/{{set_id}}/cases"
             one = {"GET": sets.get_case, "PUT": sets.put_case, "DELETE": sets.delete_case}
-            found += [
-                Route(at("sets"), {"GET": responding(sets.list)}),
-                Route(f"{at('sets')}/{{set_id}}", {"GET": responding(sets.get)}),
-                Route(cases, {"POST": responding(sets.add_case)}),
-                Route(f"{cases}/{{eval_id}}", {k: responding(v) for k, v in one.items()}),
-            ]
+            found[at("sets")] = {"GET": sets.list}
+            found[f"{at('sets')}/{{set_id}}"] = {"GET": sets.get}
+            found[cases] = {"POST": sets.add_case}
+            found[f"{cases}/{{eval_id}}"] = one
         if self.stores.metrics is not None:
             metrics = _Metrics(self, self.stores.metrics)
-            all_of = {"GET": metrics.list, "POST": metrics.add}
             named = {"GET": metrics.get, "PUT": metrics.update, "DELETE": metrics.delete}
-            found += [
-                Route(at("metrics"), {k: responding(v) for k, v in all_of.items()}),
-                Route(f"{at('metrics')}/{{name}}", {k: responding(v) for k, v in named.items()}),
-            ]
+            found[at("metrics")] = {"GET": metrics.list, "POST": metrics.add}
+            found[f"{at('metrics')}/{{name}}"] = named
         if self.stores.results is not None:
             results = _Results(self, self.stores.results)
-            found += [
-                Route(at("results"), {"GET": responding(results.list)}),
-                Route(f"{at('results')}/{{result_id}}", {"GET": responding(results.get)}),
-            ]
-        return found
+            found[at("results")] = {"GET": results.list}
+            found[f"{at('results')}/{{result_id}}"] = {"GET": results.get}
+        return [
+            Route(path, {method: responding(one) for method, one in methods.items()})
+            for path, methods in found.items()
+        ]
 
     def check_code(self, metrics: Sequence[EvalMetric]) -> None:
         """Raise InputError for metrics that run code, unless that is allowed."""

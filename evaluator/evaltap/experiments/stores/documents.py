@@ -66,13 +66,13 @@ def file_stores(
     )
 
 
-def database_stores(where: str, *, now: Callable[[], float] = time.time) -> Stores:
+def database_stores(where: str) -> Stores:
     """Return stores in a database, named by its URL or the path of a DuckDB file (see `databases`).
 
     Tables that are not there are created.  Raises ConfigurationError for a URL that cannot be used, or a
     driver that is not installed, and DatabaseError if the database cannot be reached.
     """
-    tables = Tables(database_at(where), now)
+    tables = Tables(database_at(where), time.time)
     return Stores(EvalSetTables(tables), MetricTables(tables), ResultTables(tables))
 
 

@@ -76,7 +76,7 @@ def score_on_ray(
     """
     waiting = enumerate([*_all_parts(paths)], start=1)
     with RayCluster(address) as cluster:
-        ray, running = cluster.ray, []
+        ray, running = cluster.ray, list[object]()
         # Whatever its worker dies of; the journal gives up the case that kills it.
         score = ray.remote(max_retries=-1)(_score_part)
         sent = ray.put(task)

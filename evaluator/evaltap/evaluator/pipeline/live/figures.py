@@ -66,7 +66,6 @@ class Figures(ConsumerTask):
         source: CaseSource | None = None,
         rules: MonitorFile | None = None,
         evidence: Callable[[], Mapping[str, float]] = lambda: NO_EVIDENCE,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
         self._status = status
@@ -76,7 +75,6 @@ class Figures(ConsumerTask):
         self._source = source
         self._waiting: float | None = None
         self._sent_at = 0.0
-        self._clock = clock
         self._look = BackgroundRead(
             store, self._compute, "figures", "the Prometheus figures could not be computed"
         )
@@ -85,12 +83,12 @@ class Figures(ConsumerTask):
 
     def begin(self) -> None:
         """Publish the metrics of the rows already stored."""
-        self._start(self._clock())
+        self._start(time.monotonic())
         self._take(wait=True)
 
     def step(self, changed: ChangedCases | None) -> bool:
         """Start recomputing the metrics when they are old."""
-        now = self._clock()
+        now = time.monotonic()
         if self._look.runs:
             self._take()
         elif now >= self._not_before:
@@ -106,7 +104,7 @@ class Figures(ConsumerTask):
     def _take(self, *, wait: bool = False) -> None:
         if self._look.take(wait=wait) is None:
             return
-        now = self._clock()
+        now = time.monotonic()
         self._not_before = now + max(LOOK_SECONDS, MOST_OF_TIME * (now - self._began))
 
     def _compute(self, reader: StoreReader) -> None:
@@ -118,10 +116,10 @@ class Figures(ConsumerTask):
     def _send(self, found: Sequence[Family]) -> None:
         """Post the metrics once a minute; skip a minute in which the endpoint is unavailable."""
         if self._otlp is None or (
-            self._sent_at and self._clock() - self._sent_at < METRICS_SECONDS
+            self._sent_at and time.monotonic() - self._sent_at < METRICS_SECONDS
         ):
             return
-        self._sent_at = self._clock()
+        self._sent_at = time.monotonic()
         with suppress(TopicsUnavailableError):
             self._otlp.write_metrics(bounded(found), self._status.since_start.began_ns)
 

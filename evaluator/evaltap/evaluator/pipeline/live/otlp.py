@@ -72,7 +72,6 @@ class OtlpWriter:
         self,
         endpoint: str,
         *,
-        environ: Mapping[str, str] = os.environ,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         parts = urlsplit(endpoint)
@@ -85,7 +84,7 @@ class OtlpWriter:
                 "--scores-otlp: expected http(s)://host:4318, with secrets in OTEL_EXPORTER_OTLP_HEADERS"
             )
         self._problem = _Problem()
-        protocol = environ.get(PROTOCOL, "").strip()
+        protocol = os.environ.get(PROTOCOL, "").strip()
         self._logs, self._metrics = _exporters(endpoint, protocol, self._problem)
         self._problem.listen()  # not before: they warn of variables that make no sense
         self._clock = clock

@@ -132,14 +132,8 @@ _AT_MOST: Final = 0.5
 class Systemd:
     """Sends notifications to the socket that systemd names.  Without a socket, every method does nothing."""
 
-    def __init__(
-        self,
-        environ: Mapping[str, str] = os.environ,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
         self._address = environ.get("NOTIFY_SOCKET", "")
-        self._clock = clock
         microseconds = environ.get("WATCHDOG_USEC", "")
         mine = environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
         self._every = int(microseconds) / 1e6 * _AT_MOST if microseconds.isdigit() and mine else 0.0
@@ -158,7 +152,7 @@ class Systemd:
 
     def alive(self) -> None:
         """Notify the watchdog, if a notification is due."""
-        if self._every and (now := self._clock()) - self._last >= self._every:
+        if self._every and (now := time.monotonic()) - self._last >= self._every:
             self._last = now
             self._send("WATCHDOG=1")
 
