@@ -154,16 +154,22 @@ class EvaluationApi:
         if self.stores.sets is not None:
             sets = _Sets(self, self.stores.sets)
             cases = f"{at('sets')}/{{set_id}}/cases"
-            one = {"GET": sets.get_case, "PUT": sets.put_case, "DELETE": sets.delete_case}
             found[at("sets")] = {"GET": sets.list}
             found[f"{at('sets')}/{{set_id}}"] = {"GET": sets.get}
             found[cases] = {"POST": sets.add_case}
-            found[f"{cases}/{{eval_id}}"] = one
+            found[f"{cases}/{{eval_id}}"] = {
+                "GET": sets.get_case,
+                "PUT": sets.put_case,
+                "DELETE": sets.delete_case,
+            }
         if self.stores.metrics is not None:
             metrics = _Metrics(self, self.stores.metrics)
-            named = {"GET": metrics.get, "PUT": metrics.update, "DELETE": metrics.delete}
             found[at("metrics")] = {"GET": metrics.list, "POST": metrics.add}
-            found[f"{at('metrics')}/{{name}}"] = named
+            found[f"{at('metrics')}/{{name}}"] = {
+                "GET": metrics.get,
+                "PUT": metrics.update,
+                "DELETE": metrics.delete,
+            }
         if self.stores.results is not None:
             results = _Results(self, self.stores.results)
             found[at("results")] = {"GET": results.list}

@@ -19,6 +19,7 @@ from evaltap.evaluator.analysis.estimates.scope import (
     Signal,
     Unit,
 )
+from evaltap.evaluator.analysis.filters.choice import fault_of
 from evaltap.evaluator.analysis.stats.estimate import Cell, Profile
 from evaltap.evaluator.analysis.traffic import without_runs
 from evaltap.evaluator.cases.language import language_of
@@ -187,10 +188,7 @@ def choose_turns(
         except duckdb.Error as error:
             if not scope.where:
                 raise
-            raise InputError(
-                f"--where {scope.where}: {str(error).splitlines()[0]}; expected an SQL condition over"
-                f" {COLUMNS}"
-            ) from None
+            raise _wrong(scope.where, str(error).splitlines()[0]) from None
         yield Turns(store, table, tuple(by))
 
 
@@ -290,19 +288,13 @@ def _chosen(scope: Scope, joins: set[Join | None], unit: Unit, languages: Scratc
     )
     if not scope.where:
         return query
-    _check_condition(scope.where)
+    if why := fault_of(scope.where):
+        raise _wrong(scope.where, why)
     return f"SELECT * FROM (\n{query}\n) WHERE (\n{scope.where}\n)"
 
 
-def _check_condition(where: str) -> None:
-    """Raise InputError unless the text is a single condition, which can only read data."""
-    text = f"SELECT 1 WHERE (\n{where}\n)"
-    try:
-        statements = duckdb.extract_statements(text)
-    except duckdb.Error as error:
-        raise InputError(f"--where {where}: {str(error).splitlines()[0]}") from None
-    if len(statements) != 1 or statements[0].type is not duckdb.StatementType.SELECT:
-        raise InputError(f"--where {where}: expected one SQL condition")
+def _wrong(where: str, why: str) -> InputError:
+    return InputError(f"--where {where}: {why}; expected an SQL condition over {COLUMNS}")
 
 
 def _scores(scope: Scope, signal: Signal, unit: Unit) -> str:

@@ -1,7 +1,7 @@
 """The cases that a filter selects, as a query and as a temporary table."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
@@ -30,26 +30,35 @@ VIEW: Final = "curation_turns"
 
 
 def check_condition(store: StoreReader, where: str, *, name: str = "--where") -> None:
-    """Raise InputError for anything but a condition over the columns of `curation_turns`.
+    """Raise InputError for anything but a condition over the columns of `curation_turns`."""
+    columns = store.column(f"DESCRIBE {VIEW}")
+    why = fault_of(where)
+    try:
+        if not why:
+            store.rows(f"SELECT 1 FROM {VIEW} WHERE (\n{where}\n) LIMIT 0")
+    except duckdb.Error as error:
+        why = str(error).splitlines()[0]
+    if why:
+        raise InputError(
+            f"{name} {where}: {why}; expected one SQL condition over {', '.join(columns)}"
+        )
+
+
+def fault_of(where: str) -> str:
+    """Return why a text is no single condition; empty if it is.
 
     Subqueries are rejected: a condition could use them to read other tables and files.
     """
-    columns = store.column(f"DESCRIBE {VIEW}")
     # Alone, it must not close a bracket that it has not opened; in brackets, it must be an
     # expression.
     for written in (f"SELECT 1 WHERE\n{where}\n", f"SELECT 1 WHERE (\n{where}\n)"):
         tree = duckdb.execute("SELECT json_serialize_sql($sql)", {"sql": written}).fetchall()[0][0]
         parsed = orjson.loads(tree)
         if parsed.get("error"):
-            why = str(parsed.get("error_message", "no condition")).splitlines()[0]
-            raise _wrong(name, where, why, columns)
+            return str(parsed.get("error_message", "no condition")).splitlines()[0]
     statements = parsed["statements"]
-    if len(statements) != 1 or _holds_query(statements[0]["node"], top=True):
-        raise _wrong(name, where, "a query within it", columns)
-    try:
-        store.rows(f"SELECT 1 FROM {VIEW} WHERE (\n{where}\n) LIMIT 0")
-    except duckdb.Error as error:
-        raise _wrong(name, where, str(error).splitlines()[0], columns) from None
+    holds_more = len(statements) != 1 or _holds_query(statements[0]["node"], top=True)
+    return "a query within it" if holds_more else ""
 
 
 def _holds_query(node: object, *, top: bool = False) -> bool:
@@ -61,12 +70,6 @@ def _holds_query(node: object, *, top: bool = False) -> bool:
     if not top and (node.get("class") == "SUBQUERY" or node.get("type") == "SELECT_NODE"):
         return True
     return any(_holds_query(value) for value in node.values())
-
-
-def _wrong(name: str, where: str, why: str, columns: Iterable[str]) -> InputError:
-    return InputError(
-        f"{name} {where}: {why}; expected one SQL condition over {', '.join(columns)}"
-    )
 
 
 class _Joined(NamedTuple):
@@ -129,14 +132,45 @@ def turns_with(*texts: str) -> str:
       WHERE coalesce(t.inclusion_probability, 1) > 0"""
 
 
-_SORTED: Final = {
-    "newest": "last_at DESC NULLS LAST",
-    "oldest": "first_at NULLS LAST",
-    "cost": "cost_usd DESC NULLS LAST",
-    "latency": "latency_ms DESC NULLS LAST",
-    "worst": "not_passed DESC NULLS LAST, lowest NULLS FIRST, last_at DESC NULLS LAST",
-    "score": "lowest NULLS LAST, last_at DESC NULLS LAST",
+class SortKey(NamedTuple):
+    """A column that a list is sorted by."""
+
+    column: str
+    descending: bool = False
+    is_time: bool = False
+    """Whether the column is a time, which marks contain as microseconds."""
+
+    @property
+    def mark(self) -> str:
+        """SQL for the column's value in a mark."""
+        return f"epoch_us({self.column})" if self.is_time else self.column
+
+    def direction(self, backwards: bool) -> str:
+        """Return SQL for the column's item in an ORDER BY."""
+        return f"{self.column}{' DESC' if self.descending != backwards else ''}"
+
+    def operator(self, backwards: bool) -> str:
+        """Return the comparison operator for later values."""
+        return "<" if self.descending != backwards else ">"
+
+
+_LAST: Final = "1e308"
+NEWEST: Final = SortKey("last_at", descending=True, is_time=True)
+# Times are sorted unconverted, so that DuckDB skips row groups that cannot contain any of the first
+# cases.
+SORTED: Final[Mapping[str, Mapping[SortKey, str]]] = {
+    "newest": {NEWEST: ""},
+    "oldest": {SortKey("first_at", is_time=True): ""},
+    "cost": {SortKey("sort_0"): f"coalesce(-cost_usd, {_LAST})"},
+    "latency": {SortKey("sort_0"): f"coalesce(-latency_ms, {_LAST})"},
+    "worst": {
+        SortKey("sort_0"): "-coalesce(not_passed, 0)::DOUBLE",
+        SortKey("sort_1"): f"coalesce(lowest, -{_LAST})",
+        NEWEST: "",
+    },
+    "score": {SortKey("sort_0"): f"coalesce(lowest, {_LAST})", NEWEST: ""},
 }
+"""The sort keys of each order before the keys of the case, with the SQL of computed columns."""
 
 _INDEXED: Final = f"""SELECT {KEYS}, first_at, last_at, cost_usd, latency_ms, turns, lowest,
        {{not_passed}} AS not_passed
@@ -205,9 +239,13 @@ def chosen_query(
 ) -> ChosenQuery:
     """Return a query for the cases, sorted as the filter specifies; otherwise like `fitting_query`."""
     fitting = fitting_query(store, choice, now=now)
+    keys = SORTED[choice.filter.sort]
+    order = ", ".join(
+        f"{made or one.column}{' DESC' * one.descending}" for one, made in keys.items()
+    )
     statement = f"""
         SELECT {columns} FROM ({fitting.statement})
-        ORDER BY {order_of(choice)}
+        ORDER BY {order}, {KEYS}
         {"" if limit is None else f"LIMIT {limit}"}"""
     return fitting._replace(statement=statement)
 
@@ -260,11 +298,6 @@ def _without_runs(store: StoreReader, choice: Choice) -> list[str]:
     """Return the condition that leaves out runs; nothing where there is nothing to leave out."""
     apart = without_runs(store, choice.where, app="app_name") if choice.leaves_out_runs else ""
     return [apart] if apart else []
-
-
-def order_of(choice: Choice) -> str:
-    """Return SQL for the order that the filter specifies."""
-    return f"{_SORTED[choice.filter.sort]}, {KEYS}"
 
 
 def first_cases(

@@ -3,7 +3,7 @@
 import base64
 import binascii
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Final, NamedTuple
@@ -12,8 +12,11 @@ from zlib import crc32
 import orjson
 
 from evaltap.evaluator.analysis.filters.choice import (
+    NEWEST,
+    SORTED,
     Choice,
     ChosenQuery,
+    SortKey,
     first_cases,
     fitting_query,
 )
@@ -229,47 +232,8 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(one_line(name, _MOST_SHOWN) for name in names)
 
 
-class SortKey(NamedTuple):
-    """A column that a list is sorted by."""
-
-    column: str
-    descending: bool = False
-    is_time: bool = False
-    """Whether the column is a time, which marks contain as microseconds."""
-
-    @property
-    def mark(self) -> str:
-        """SQL for the column's value in a mark."""
-        return f"epoch_us({self.column})" if self.is_time else self.column
-
-    def direction(self, backwards: bool) -> str:
-        """Return SQL for the column's item in an ORDER BY."""
-        return f"{self.column}{' DESC' if self.descending != backwards else ''}"
-
-    def operator(self, backwards: bool) -> str:
-        """Return the comparison operator for later values."""
-        return "<" if self.descending != backwards else ">"
-
-
-_LAST: Final = "1e308"
-_NEWEST: Final = SortKey("last_at", descending=True, is_time=True)
 _KEYS: Final = [SortKey(name) for name in KEYS.split(", ")]
 _MOST_MICROSECONDS: Final = 2**62
-# Times are sorted unconverted, so that DuckDB skips row groups that cannot contain any of the first
-# cases.
-_SORTED: Final[Mapping[str, Mapping[SortKey, str]]] = {
-    "newest": {_NEWEST: ""},
-    "oldest": {SortKey("first_at", is_time=True): ""},
-    "cost": {SortKey("sort_0"): f"coalesce(-cost_usd, {_LAST})"},
-    "latency": {SortKey("sort_0"): f"coalesce(-latency_ms, {_LAST})"},
-    "worst": {
-        SortKey("sort_0"): "-coalesce(not_passed, 0)::DOUBLE",
-        SortKey("sort_1"): f"coalesce(lowest, -{_LAST})",
-        _NEWEST: "",
-    },
-    "score": {SortKey("sort_0"): f"coalesce(lowest, {_LAST})", _NEWEST: ""},
-}
-"""The sort keys of each order before the keys of the case, with the SQL of computed columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,7 +348,7 @@ def _around(
     if at is not None:
         is_case += " AND last_at = make_timestamp($at)"  # DuckDB skips other row groups
         names["at"] = at
-        if order == [_NEWEST, *_KEYS] and not narrowed:
+        if order == [NEWEST, *_KEYS] and not narrowed:
             this = [(at, *key)]
     if not this:
         marks = ", ".join(one.mark for one in order)
@@ -425,7 +389,7 @@ def _sorted(
     *,
     has_summaries: bool | None = None,
 ) -> _Sorted:
-    keys = _SORTED[choice.filter.sort]
+    keys = SORTED[choice.filter.sort]
     columns = "".join(f", {sql} AS {key.column}" for key, sql in keys.items() if sql)
     query = fitting_query(reader, choice, now=now, has_summaries=has_summaries)
     return _Sorted(query, f"*{columns}", [*keys, *_KEYS])
