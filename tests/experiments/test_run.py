@@ -96,6 +96,7 @@ def test_agents_may_be_async_made_by_a_factory_or_fork(evaltap: Evaltap, agent: 
         ("half_exits", "raised SystemExit: enough"),
         ("half_hangs", "did not answer within 1 s"),
         ("half_kills_its_process", "was killed by SIGKILL"),
+        ("half_ends_within_a_message", "was killed by SIGKILL"),
         ("half_blocks", "blocked the event loop"),
         ("half_gives_up", "GivesUp: for good"),
         ("half_cancels", "the agent raised CancelledError"),

@@ -368,6 +368,7 @@ def test_an_old_rubric_and_a_new_one_are_two_rows(
         (["--where", "colour = 'red'"], 'Referenced column "colour" not found'),
         (["--where", "1=1); DROP TABLE turns; --"], "--where 1=1); DROP TABLE turns; --"),
         (["--where", "count(*) > 1"], "cannot contain aggregates"),
+        (["--where", "app IN (SELECT user_text FROM turns)"], "a query within it; expected an SQL condition"),
         (["--labels", "nothing.jsonl"], "nothing.jsonl"),
         (["--labels", "l.jsonl", "--signal", "error_rate"], "not --signal error_rate"),
     ],

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 AGENTS = '''
-import asyncio, os, signal, time
+import asyncio, os, signal, sys, time
 
 def calculator(operation, a, b):
     return {"result": a + b if operation == "add" else a * b}
@@ -93,6 +93,11 @@ class WillNotEnd(Held):
 def kills_its_process(messages):
     os.kill(os.getpid(), signal.SIGKILL)
 
+def ends_within_a_message(messages):
+    """Die as a process that is killed while it tells the experiment something."""
+    os.write(int(sys.argv[2]), b"\\0\\0\\x10\\0of 4096 bytes, a few")
+    os.kill(os.getpid(), signal.SIGKILL)
+
 def forks(messages, turn):
     os.fork()
     return answer(messages, turn)
@@ -106,7 +111,8 @@ def every_other(fails):
     return agent
 
 fails_half = {one.__name__: every_other(one) for one in (
-    says_nothing, returns_garbage, raises, exits, hangs, kills_its_process, blocks, gives_up, cancels)}
+    says_nothing, returns_garbage, raises, exits, hangs, kills_its_process, ends_within_a_message, blocks,
+    gives_up, cancels)}
 globals().update({f"half_{name}": agent for name, agent in fails_half.items()})
 
 def make():

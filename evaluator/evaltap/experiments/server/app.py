@@ -146,7 +146,7 @@ class EvaluationApi:
         """Return the routes of the stores that there are, and those of runs."""
         at = self._paths.of
         runs = f"{at('runs')}/{{run_id}}"
-        found: dict[str, dict[str, Handler]] = {
+        found: dict[str, Mapping[str, Handler]] = {
             at("runs"): {"POST": self._create_run},
             runs: {"GET": self._run, "DELETE": self._cancel},
             f"{runs}/events": {"GET": self._events},
