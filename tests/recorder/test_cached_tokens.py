@@ -122,3 +122,29 @@ def test_claude_code_counts_its_cache_apart(
 
     (case,) = json.loads((tmp_path / "o.json").read_text())["evalCases"]
     assert case["actualConversation"][0]["telemetry"]["usage"] == [EXPECTED]
+
+
+def test_large_calls_of_a_model_are_listed_one_by_one_as_their_price_depends_on_their_size() -> (
+    None
+):
+    sink = MemorySink()
+    with Recorder(sink=sink) as recorder:
+        for session, size in (("small", 10), ("large", 50_000)):
+            with recorder.turn(session_id=session, user="hi") as turn:
+                turn.model("gemini-2.5-pro", input_tokens=size, output_tokens=1)
+                turn.model("gemini-2.5-pro", input_tokens=size, output_tokens=1)
+
+    small, large = (case["actualConversation"][0]["telemetry"] for case in sink.cases)
+    call = {"model": "gemini-2.5-pro", "inputTokens": 50_000, "outputTokens": 1}
+    assert ("usage" in small, large["usage"]) == (False, [call, call])
+    assert (large["inputTokens"], large["models"]) == (100_000, ["gemini-2.5-pro"])
+
+
+def test_a_part_of_the_cost_is_not_told_as_the_cost() -> None:
+    sink = MemorySink()
+    with Recorder(sink=sink) as recorder, recorder.turn(session_id="s", user="hi") as turn:
+        turn.model("own", input_tokens=10, output_tokens=1, cost_usd=0.5)
+        turn.model("other", input_tokens=10, output_tokens=1)
+
+    (case,) = sink.cases
+    assert "costUsd" not in case["actualConversation"][0]["telemetry"]

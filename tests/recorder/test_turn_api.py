@@ -31,7 +31,7 @@ def test_a_whole_turn_is_recorded_in_the_order_of_its_calls(
         second.returned(2)
         first.failed(TimeoutError("too slow"))
         turn.tool("note", {"t": "n"}, result="ok", duration_ms=1.5)
-        turn.model("m-2", input_tokens=5)
+        turn.model("m-2", input_tokens=5, cost_usd=0.25)
         turn.respond("first try")
         turn.respond("done")
 
@@ -47,7 +47,7 @@ def test_a_whole_turn_is_recorded_in_the_order_of_its_calls(
     assert data["intermediateResponses"] == [{"role": "assistant", "content": "let me see"}]
     telemetry = data["telemetry"]
     assert (telemetry["models"], telemetry["inputTokens"], telemetry["costUsd"]) == (
-        ["m-1", "m-2"], 15, 0.5,
+        ["m-1", "m-2"], 15, 0.75,
     )  # fmt: skip
     assert "capture" not in data
     assert sink.cases[0]["sessionInput"] == {"appName": "a", "userId": "u", "state": {"k": 1}}

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from evaltap.recorder.copying import thaw
 from evaltap.recorder.media import written
@@ -109,6 +109,8 @@ def case_of(
     return case
 
 
+_ONE_PRICE_TOKENS: Final = 32_000
+"""Up to this size of a call, no listed model has another price for its tokens."""
 _VOLATILE = ("revision", "samplingReason", "inclusionProbability")
 """Keys of `source` that describe the recording, not the turn."""
 
@@ -255,7 +257,7 @@ def _telemetry(start: RunStarted, end: RunEnded | None, ordered: Sequence[RunEve
             "models": _distinct(call.model for call in models),
             "inputTokens": _sum(call.input_tokens for call in models),
             "outputTokens": _sum(call.output_tokens for call in models),
-            "costUsd": _sum(call.cost_usd for call in models),
+            "costUsd": _cost(models),
             "usage": _usage(models),
             "latencyMs": _latency_ms(start, end) if end is not None else None,
             "status": end.status if end is not None else "incomplete",
@@ -271,29 +273,48 @@ def _latency_ms(start: RunStarted, end: RunEnded) -> float | None:
     return took_ns / 1e6 if took_ns > 0 else None
 
 
+def _cost(calls: Sequence[ModelCalled]) -> float | None:
+    """Return what all calls have cost; None if one used tokens at a cost that is not known."""
+    if any(call.cost_usd is None and (call.input_tokens or call.output_tokens) for call in calls):
+        return None
+    found: float | None = _sum(call.cost_usd for call in calls)
+    return found
+
+
 def _usage(calls: Sequence[ModelCalled]) -> list[JsonObject]:
-    """Return tokens by model, if every call's are known and there are several models or cached tokens."""
+    """Return tokens by model, if every call's are known and their sums do not suffice for a price.
+
+    That is so with several models, with cached tokens, and where calls are large: prices depend on the size
+    of a call, so these are listed one by one.
+    """
     by_model: dict[str, list[ModelCalled]] = {}
     for call in calls:
         if call.model is None or call.input_tokens is None or call.output_tokens is None:
             return []
         by_model.setdefault(call.model, []).append(call)
-    if len(by_model) < 2 and not any(
+    groups = [group for of_model in by_model.values() for group in _of_one_price(of_model)]
+    if len(groups) < 2 and not any(
         call.cache_read_tokens or call.cache_write_tokens for call in calls
     ):
         return []
     return [
         _present(
             {
-                "model": model,
-                "inputTokens": _sum(call.input_tokens for call in of_model),
-                "outputTokens": _sum(call.output_tokens for call in of_model),
-                "cachedTokens": _sum(call.cache_read_tokens for call in of_model),
-                "cacheWriteTokens": _sum(call.cache_write_tokens for call in of_model),
+                "model": group[0].model,
+                "inputTokens": _sum(call.input_tokens for call in group),
+                "outputTokens": _sum(call.output_tokens for call in group),
+                "cachedTokens": _sum(call.cache_read_tokens for call in group),
+                "cacheWriteTokens": _sum(call.cache_write_tokens for call in group),
             }
         )
-        for model, of_model in by_model.items()
+        for group in groups
     ]
+
+
+def _of_one_price(calls: list[ModelCalled]) -> list[list[ModelCalled]]:
+    """Return the calls of a model as one group, or each as its own if their sum may have another price."""
+    is_small = sum(call.input_tokens or 0 for call in calls) <= _ONE_PRICE_TOKENS
+    return [calls] if is_small else [[call] for call in calls]
 
 
 def _in_order(observations: Iterable[RunEvent]) -> list[RunEvent]:

@@ -90,7 +90,7 @@ class Telemetry(WireModel):
     output_tokens: Annotated[int | None, Keep] = None
     cost_usd: Annotated[float | None, Keep] = None
     usage: list[ModelUsage] = []
-    """Tokens by model, if a turn called several models."""
+    """Tokens by model, or by call, where the sums of the turn do not suffice for a price."""
     latency_ms: Annotated[float | None, Keep] = None
     status: str = ""
     """ok | error | incomplete."""
