@@ -293,22 +293,20 @@ def _usage(calls: Sequence[ModelCalled]) -> list[JsonObject]:
             return []
         by_model.setdefault(call.model, []).append(call)
     groups = [group for of_model in by_model.values() for group in _of_one_price(of_model)]
-    if len(groups) < 2 and not any(
-        call.cache_read_tokens or call.cache_write_tokens for call in calls
-    ):
-        return []
-    return [
-        _present(
-            {
-                "model": group[0].model,
-                "inputTokens": _sum(call.input_tokens for call in group),
-                "outputTokens": _sum(call.output_tokens for call in group),
-                "cachedTokens": _sum(call.cache_read_tokens for call in group),
-                "cacheWriteTokens": _sum(call.cache_write_tokens for call in group),
-            }
-        )
-        for group in groups
-    ]
+    cached = (call.cache_read_tokens or call.cache_write_tokens for call in calls)
+    return [_used(group) for group in groups] if len(groups) > 1 or any(cached) else []
+
+
+def _used(calls: Sequence[ModelCalled]) -> JsonObject:
+    return _present(
+        {
+            "model": calls[0].model,
+            "inputTokens": _sum(call.input_tokens for call in calls),
+            "outputTokens": _sum(call.output_tokens for call in calls),
+            "cachedTokens": _sum(call.cache_read_tokens for call in calls),
+            "cacheWriteTokens": _sum(call.cache_write_tokens for call in calls),
+        }
+    )
 
 
 def _of_one_price(calls: list[ModelCalled]) -> list[list[ModelCalled]]:
