@@ -117,7 +117,7 @@ class _Used:
             time_ns=time_of(event.get("timestamp")),
             model=word(model),
             tokens=tokens(given - self._input, out - self._output, max(0, cached - self._cached)),
-            cost_usd=cost - self._cost if cost and cost >= self._cost else None,
+            cost_usd=max(0.0, cost - self._cost) if cost else None,
         )
         self._input, self._output, self._cached, self._cost = given, out, cached, cost
         return [call, *messages]
