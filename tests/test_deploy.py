@@ -30,8 +30,8 @@ from evaltap.cli.main import build_parser, main, named
 from evaltap.evaluator.ingest.topics.clients import create_topics
 from evaltap.schemas.files.documents import read_metrics
 from support.builders.topics import location
+from support.builders.waiting import wait_for
 from support.servers import apache, otel_collector
-from support.servers.alert_server import wait_for
 from support.servers.broker import Broker, free_port
 
 ROOT = Path(__file__).parents[1]

@@ -15,7 +15,7 @@ from evaltap.recorder import MemorySink, Recorder, threads
 from evaltap.recorder.delivery.event_queue import Message
 from evaltap.recorder.delivery.worker import Worker
 from evaltap.schemas.wire.record import WireRecord
-from support.servers.broker import until
+from support.builders.waiting import wait_for
 
 
 def record(recorder: Recorder, turns: int, *, tools: int = 0) -> None:
@@ -200,7 +200,7 @@ def test_turns_held_for_their_sessions_are_counted_once_when_a_log_hangs_at_its_
     rules = '[{"name": "errors", "keep": 1, "error": true}]'
     recorder = Recorder(sink=sink, sample_rate=0.5, sample_rules=rules)
     record(recorder, 2_000)
-    until(lambda: recorder.counters().waiting == 2_000)
+    wait_for(lambda: recorder.counters().waiting == 2_000)
 
     assert not recorder.close(0)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from support.builders.accounts import landed_and_dropped
+from support.builders.waiting import wait_for
 from support.servers.broker import free_port
 
 APP = """
@@ -63,9 +64,7 @@ def test_gunicorn_answers_every_request(tmp_path: Path, kind: str, preload: bool
         env={**os.environ, "AGENT_LOG": str(log)}, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
-        until = time.monotonic() + 30
-        while not answered(port, range(1)) and time.monotonic() < until:
-            time.sleep(0.1)
+        wait_for(lambda: answered(port, range(1)))
         with ThreadPoolExecutor(8) as senders:
             shares = [range(at, REQUESTS, 8) for at in range(8)]
             found = sum(senders.map(lambda share: answered(port, share), shares))

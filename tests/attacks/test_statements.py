@@ -19,6 +19,7 @@ from evaltap.evaluator.store.remote.client import RemoteReader
 from evaltap.evaluator.store.remote.messages import socket_path
 from evaltap.recorder import Recorder
 from evaltap.schemas.errors import EvaltapError
+from support.builders.waiting import wait_for
 
 CHANGES = [
     "SET GLOBAL memory_limit='1MB'",
@@ -115,9 +116,7 @@ def consumer(
         stderr=subprocess.PIPE,
         text=True,
     )
-    until = time.monotonic() + 30
-    while not socket_path(db).exists() and time.monotonic() < until:
-        time.sleep(0.05)
+    wait_for(socket_path(db).exists)
     yield db, process
     process.send_signal(signal.SIGTERM)
     _, said = process.communicate(timeout=30)

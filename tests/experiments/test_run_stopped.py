@@ -6,13 +6,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from evaltap.evaluator.store.database import Store
+from support.builders.waiting import wait_for
 from support.worlds.running_agents import case, write_set
 
 
@@ -23,14 +22,6 @@ def start(folder: Path, *more: str) -> subprocess.Popen[str]:
          "--metrics", "metrics.json", "--db", "x.duckdb", "--json", *more],
         cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-
-
-def until(found: Callable[[], Any]) -> Any:
-    """Return what is found, within a minute."""
-    ends = time.monotonic() + 60
-    while not (value := found()) and time.monotonic() < ends:
-        time.sleep(0.02)
-    return value
 
 
 def slow_set(folder: Path, cases: int, seconds: float) -> None:
@@ -48,23 +39,21 @@ def test_an_agent_that_is_being_made_does_not_outlive_a_killed_experiment(tmp_pa
         "import os, time\nopen('pid.txt', 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
     )
     process = start(tmp_path)
-    pid = until(
+    pid = wait_for(
         lambda: (tmp_path / "pid.txt").read_text() if (tmp_path / "pid.txt").exists() else ""
     )
 
     process.kill()
     process.communicate()
 
-    assert until(lambda: not Path(f"/proc/{pid}").exists())
+    wait_for(lambda: not Path(f"/proc/{pid}").exists())
 
 
 @pytest.mark.slow
 def test_ctrl_c_ends_in_order_and_says_how_to_go_on(tmp_path: Path) -> None:
     slow_set(tmp_path, 12, 0.3)
     process = start(tmp_path, "--concurrency", "2")
-    deadline = time.monotonic() + 60
-    while not (tmp_path / "calls.txt").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_for((tmp_path / "calls.txt").exists)
 
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=60)

@@ -20,7 +20,7 @@ from evaltap.evaluator.pipeline.live.figures import figures
 from evaltap.evaluator.pipeline.live.running import serving
 from evaltap.evaluator.pipeline.live.status import LiveStatus
 from evaltap.evaluator.store.database import Store
-from support.servers.alert_server import wait_for
+from support.builders.waiting import wait_for
 from support.servers.broker import free_port
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -111,7 +111,7 @@ def prometheus(tmp_path: Path) -> Iterator[str]:
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         try:
-            wait_for(lambda: bool(asked(address, "evaltap_build_info")), 60)
+            wait_for(lambda: bool(asked(address, "evaltap_build_info")))
             time.sleep(1.0)  # rates need two samples
             yield address
         finally:

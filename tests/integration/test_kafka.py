@@ -32,7 +32,8 @@ from support.builders.topics import (
     record,
     turns,
 )
-from support.servers.broker import Broker, until
+from support.builders.waiting import wait_for
+from support.servers.broker import Broker
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -119,7 +120,7 @@ def test_what_a_closed_recorder_could_not_send_the_next_one_sends(broker: Broker
     record(first, 20)
     first.close(1)
     folder = spool_path(location(broker.log()))
-    until(lambda: [one.owned for one in spool_states(folder)] == [False])
+    wait_for(lambda: [one.owned for one in spool_states(folder)] == [False])
 
     broker.start()
     second = Recorder(broker.log())
@@ -128,7 +129,7 @@ def test_what_a_closed_recorder_could_not_send_the_next_one_sends(broker: Broker
     assert second.close(30)
 
     with Store(":memory:") as store:
-        until(lambda: landed(broker.log(), store) == 21)
+        wait_for(lambda: landed(broker.log(), store) == 21)
         assert store.rows("SELECT count(DISTINCT producer_id) FROM turns") == [(2,)]
 
 
@@ -169,7 +170,7 @@ os.kill(os.getpid(), 9)
     sink.append(make_records([make_case("own")]))
     assert sink.flush(30)
     with Store(":memory:") as store:
-        until(lambda: landed(broker.log(), store) == 21)
+        wait_for(lambda: landed(broker.log(), store) == 21)
     sink.close()
 
 

@@ -13,8 +13,9 @@ from evaltap.recorder import Recorder
 from evaltap.schemas.log.location import KafkaClientName
 from support.builders.program import Program
 from support.builders.topics import landed, location, record, turns
+from support.builders.waiting import wait_for
 from support.servers import apache
-from support.servers.broker import Broker, GivenCluster, until
+from support.servers.broker import Broker, GivenCluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -58,7 +59,7 @@ def test_leaders_die_one_after_the_other_and_each_turn_lands_once(
         node.kill()  # it leads one of the three partitions
         delivered = recorder.counters().delivered
         record(recorder, 100, first=round_ * 200 + 100)
-        until(lambda before=delivered: recorder.counters().delivered >= before + 100, 90)  # type: ignore[misc]
+        wait_for(lambda before=delivered: recorder.counters().delivered >= before + 100, 90)  # type: ignore[misc]
         node.start()
 
     assert recorder.close(60)
@@ -77,7 +78,7 @@ def test_while_too_few_brokers_are_left_every_turn_waits_on_the_spool(
 ) -> None:
     recorder = Recorder(cluster.log())
     record(recorder, 50)
-    until(lambda: recorder.counters().delivered == 50, 60)
+    wait_for(lambda: recorder.counters().delivered == 50)
     for node in nodes[:2]:
         node.kill()
     record(recorder, 50, first=50)

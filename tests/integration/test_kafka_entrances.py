@@ -24,8 +24,9 @@ from evaltap.recorder.delivery.spool.spool import spool_states
 from evaltap.schemas.log.folders import spool_path
 from support.builders.cases import make_case, make_records, make_turn
 from support.builders.topics import cases, landed, location, messages, record, turns
+from support.builders.waiting import wait_for
 from support.corpora.span_facts import files_of
-from support.servers.broker import Broker, GivenCluster, free_port, listens, until
+from support.servers.broker import Broker, GivenCluster, free_port, listens
 from support.servers.faulty_network import PRODUCE, proxied
 
 pytestmark = pytest.mark.timeout(120)
@@ -58,7 +59,7 @@ def test_record_cases_returns_when_all_is_acknowledged_also_through_an_outage(
     running = threading.Thread(target=lambda: codes.append(main(command)))
 
     running.start()
-    until(lambda: bool(list(tmp_path.rglob("*.log.db"))))
+    wait_for(lambda: bool(list(tmp_path.rglob("*.log.db"))))
     assert running.is_alive(), "it waits for the broker"
     broker.start()
     running.join(60)
@@ -84,7 +85,7 @@ def test_record_that_is_interrupted_says_how_many_turns_wait_and_the_next_one_se
     folder = spool_path(location(broker.log()))
 
     # The last record is the manifest.
-    until(lambda: sum(state.records for state in spool_states(folder)) == 301)
+    wait_for(lambda: sum(state.records for state in spool_states(folder)) == 301)
     running.send_signal(signal.SIGINT)
     _, said = running.communicate(timeout=60)
 
@@ -211,7 +212,7 @@ def test_a_consumer_goes_on_through_an_outage(broker: Broker) -> None:
         for part in range(2):
             sink.append(make_records(cases(100, first=part * 100), first_seq=part * 100 + 1))
             assert sink.flush(60)
-            until(lambda part=part: consumer.consumed.landed.turns == (part + 1) * 100)  # type: ignore[misc]
+            wait_for(lambda part=part: consumer.consumed.landed.turns == (part + 1) * 100)  # type: ignore[misc]
             if part == 0:
                 broker.stop()
                 broker.start()
@@ -228,7 +229,7 @@ def test_collect_writes_to_a_topic(broker: Broker, tmp_path: Path) -> None:
     command = [sys.executable, "-c", EVALTAP, "collect", "--log", broker.log(),
                "--port", str(port)]  # fmt: skip
     collecting = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    until(lambda: listens(port))
+    wait_for(lambda: listens(port))
     (tmp_path / "app.py").write_text(CONFIGURED + RUN_AN_AGENT)
     environment = {
         **os.environ,
@@ -244,7 +245,7 @@ def test_collect_writes_to_a_topic(broker: Broker, tmp_path: Path) -> None:
     assert collecting.wait(60) == 0
 
     with Store(":memory:") as store:
-        until(lambda: landed(broker.log(), store) == 1)
+        wait_for(lambda: landed(broker.log(), store) == 1)
 
 
 @pytest.mark.slow

@@ -21,7 +21,8 @@ from evaltap.recorder.delivery.spool.spool import WINDOW_RECORDS
 from evaltap.schemas.log.location import KafkaClientName
 from support.builders.cases import make_records
 from support.builders.topics import cases, consume, landed, location, messages, record, turns
-from support.servers.broker import Broker, GivenCluster, until
+from support.builders.waiting import wait_for
+from support.servers.broker import Broker, GivenCluster
 from support.servers.faulty_network import (
     FETCH,
     METADATA,
@@ -82,7 +83,7 @@ def test_a_broker_that_never_answers_keeps_nobody_waiting(
 
     assert not recorder.close(1.0), "it says that not everything was delivered"
     assert network.connections > 0, "it was tried"
-    until(lambda: recorder.counters().spooled == 200)
+    wait_for(lambda: recorder.counters().spooled == 200)
     assert (recorder.counters().recorded, recorder.counters().delivered) == (200, 0)
 
 
@@ -131,7 +132,7 @@ def test_flapping_loses_nothing_and_lands_nothing_twice(
         record(recorder, 10, first=flap * 50 + 40)
         connections = network.connections
         network.listen()
-        until(lambda before=connections: network.connections > before)  # type: ignore[misc]
+        wait_for(lambda before=connections: network.connections > before)  # type: ignore[misc]
         counters = recorder.counters()
         assert counters.recorded == counters.delivered + counters.spooled
     assert recorder.close(60)
@@ -157,7 +158,7 @@ def test_a_producer_that_cannot_send_what_it_holds_closes_all_the_same(broker: B
 
         producer.close()
 
-        until(lambda: set(threading.enumerate()) <= threads, 10)
+        wait_for(lambda: set(threading.enumerate()) <= threads, 10)
     finally:
         broker.thaw()
 
@@ -195,7 +196,7 @@ def test_each_lost_acknowledgement_doubles_at_most_one_window(
     network.rule = acknowledgements_lost
     with closing(KafkaSink(location(url))) as sink:
         sink.append(make_records(cases(1_200)))
-        until(lambda: network.seen["answer", PRODUCE] >= 3)
+        wait_for(lambda: network.seen["answer", PRODUCE] >= 3)
         network.rule = well
         assert sink.flush(90)
 
@@ -311,7 +312,7 @@ def test_a_consumer_goes_on_after_trouble_on_the_network(
 
 
 def _stop_when(consumer: Consumer, turns: int) -> None:
-    until(lambda: consumer.consumed.landed.turns >= turns, 90)
+    wait_for(lambda: consumer.consumed.landed.turns >= turns, 90)
     consumer.stop()
 
 
@@ -344,12 +345,12 @@ def test_a_source_says_that_no_broker_answers_until_one_does(
 
     with closing(KafkaSource(location(url), client=client)) as source:
         source.seek({})
-        until(lambda: bool(source.poll(100, 0.2).records))
+        wait_for(lambda: bool(source.poll(100, 0.2).records))
         assert not source.poll(100, 0.2).away
         network.refuse()
-        until(lambda: source.poll(100, 0.2).away)
+        wait_for(lambda: source.poll(100, 0.2).away)
         network.listen()
-        until(lambda: not source.poll(100, 0.2).away)
+        wait_for(lambda: not source.poll(100, 0.2).away)
 
     said = [one.message for one in caplog.records if one.name == "evaltap.kafka"]
     assert ["no broker answers" in said[0], "answer again" in said[1], len(said)] == [True, True, 2]
@@ -375,4 +376,4 @@ def test_who_waits_for_a_topic_waits_through_an_outage_too(
             found += len(source.poll(100, 0.2).records)
             return found
 
-        until(lambda: read() == 3)
+        wait_for(lambda: read() == 3)

@@ -28,7 +28,8 @@ from support.builders.topics import (
     turns,
     write_broken_batch,
 )
-from support.servers.broker import Broker, until
+from support.builders.waiting import wait_for
+from support.servers.broker import Broker
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -160,7 +161,7 @@ def test_a_consumer_waits_for_a_topic_that_is_made_later(
         )
         thread.start()
         write(location(broker.log()), 3)
-        until(lambda: consumer.consumed.landed.turns == 3)
+        wait_for(lambda: consumer.consumed.landed.turns == 3)
         consumer.stop()
         thread.join()
 
@@ -264,5 +265,5 @@ def test_whoever_waits_for_a_topic_notices_that_no_broker_answers(
 
         broker.start()
         write(where, 1)
-        until(lambda: len(source.poll(1, 0.01).records) == 1)
+        wait_for(lambda: len(source.poll(1, 0.01).records) == 1)
         assert not source.poll(1, 0.01).away

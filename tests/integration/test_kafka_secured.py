@@ -16,8 +16,9 @@ from evaltap.recorder.delivery.sinks.kafka import KafkaSink
 from evaltap.schemas.log.location import KafkaClientName
 from support.builders.cases import make_case, make_records, make_turn
 from support.builders.topics import cases, landed, location, record
+from support.builders.waiting import wait_for
 from support.servers import apache
-from support.servers.broker import Broker, until
+from support.servers.broker import Broker
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -197,7 +198,7 @@ def make_topic(broker: Broker, **settings: str) -> None:
         admin.create_topics(
             {name: {"num_partitions": 1, "replication_factor": 1, "configs": settings}}
         )
-        until(lambda: name in admin.list_topics())
+        wait_for(lambda: name in admin.list_topics())
 
 
 def allow(broker: Broker, user: str, operation: str, topic: str | None = None) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from support.builders.program import Program, until
+from support.builders.program import Program
 from support.worlds.newcomer_agent import ASKED, order_of
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Program]:
         ["up", "--metrics", "metrics.json", "--references", "golden.evalset.json", "--port", "0",
          "--ui", "127.0.0.1:0"], tmp_path,
     )  # fmt: skip
-    until(lambda: "/login#" in running.output and "OTLP_ENDPOINT" in running.output, running)
+    running.wait_for(lambda: "/login#" in running.output and "OTLP_ENDPOINT" in running.output)
     try:
         yield running
     finally:
@@ -102,7 +102,7 @@ def test_turns_without_metrics_say_how_to_score_them(
     traces = "http://localhost:16686/trace/{trace_id}"
     up = Program(["up", "--port", "0", "--ui", "127.0.0.1:0", "--trace-url", traces], tmp_path)
     try:
-        until(lambda: "/login#" in up.output and "OTLP_ENDPOINT" in up.output, up)
+        up.wait_for(lambda: "/login#" in up.output and "OTLP_ENDPOINT" in up.output)
         record(up, 2)
         page = browser.new_page()
         page.goto(re.findall(r"http://\S+/login#\S+", up.output)[0])

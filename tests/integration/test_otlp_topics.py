@@ -19,9 +19,9 @@ from evaltap.evaluator.store.database import Store
 from evaltap.schemas.log.location import KafkaClientName
 from support.builders.telemetry_log import Message, collector_messages, one_span_each
 from support.builders.topics import location
+from support.builders.waiting import wait_for
 from support.corpora.span_facts import captures, files_of
 from support.servers import otel_collector
-from support.servers.alert_server import wait_for
 from support.servers.broker import Broker
 
 pytestmark = pytest.mark.timeout(120)
@@ -260,9 +260,9 @@ class TestRealCollector:
 
         with otel_collector.Collector(tmp_path, broker.address, exporter) as collector:
             export_from_sdk(collector.endpoint, sessions=5)
-            wait_for(lambda: len(telemetry(broker, SPANS)) == 10, 60)
+            wait_for(lambda: len(telemetry(broker, SPANS)) == 10)
             assert consume(broker, tmp_path / "x.duckdb", *scored, collector.endpoint) == 1
-            wait_for(lambda: len(telemetry(broker, LOGS)) == 10, 60)
+            wait_for(lambda: len(telemetry(broker, LOGS)) == 10)
 
         spans = {(one["traceId"], one["spanId"]): one for one in telemetry(broker, SPANS)}
         events = telemetry(broker, LOGS)

@@ -8,7 +8,6 @@ import socket
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import date, datetime, timedelta
@@ -27,6 +26,7 @@ from evaltap.evaluator.store.errors import BusyError, NotReadingError, StoreHeld
 from evaltap.evaluator.store.remote.client import RemoteReader, open_to_read
 from evaltap.evaluator.store.remote.messages import LONGEST, packed, socket_path, unpacked
 from evaltap.evaluator.store.remote.server import MOST_READERS, served
+from support.builders.waiting import wait_for
 
 DATA = Path(__file__).parent.parent / "data" / "upgrade" / "layout-7"
 ENDLESS = "SELECT sum(random()) FROM range(100_000_000_000)"
@@ -53,13 +53,6 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Pat
         consumer.send_signal(signal.SIGTERM)
         assert consumer.wait(30) == 0
     assert not socket_path(held).exists()
-
-
-def wait_for(there: Any, seconds: float = 30) -> None:
-    give_up_at = time.monotonic() + seconds
-    while not there():
-        assert time.monotonic() < give_up_at
-        time.sleep(0.05)
 
 
 def is_listening(path: Path) -> bool:

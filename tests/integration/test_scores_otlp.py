@@ -49,7 +49,8 @@ from support.builders.cases import (
 )
 from support.builders.commands import Evaltap
 from support.builders.program import Program
-from support.servers.alert_server import Received, alert_server, wait_for
+from support.builders.waiting import wait_for
+from support.servers.alert_server import Received, alert_server
 from support.servers.broker import free_port
 from support.servers.quiet_http import Handler, serving
 
@@ -233,7 +234,7 @@ def test_an_endpoint_that_was_away_gets_everything_later(
         ["consume", "--log", "t.log.db", "--db", "t.duckdb", "--metrics", "m.json",
          "--scores-otlp", server.url], tmp_path / "said",
     )  # fmt: skip
-    wait_for(lambda: len([1 for path, _, _ in server.requests if path == "/v1/logs"]) >= 1, 60)
+    wait_for(lambda: len([1 for path, _, _ in server.requests if path == "/v1/logs"]) >= 1)
     program.process.kill()
     program.process.wait()
     server.answers = []
@@ -327,7 +328,7 @@ def test_scores_that_come_back_are_no_traffic(
     assert all(is_evaluation(one) for body in bodies for one in decode_request(copy.deepcopy(body)))
 
     collector = Program(["collect", "--log", "back.log.db", "--port", "0"], tmp_path / "said")
-    wait_for(lambda: "http://" in collector.output, 60)
+    wait_for(lambda: "http://" in collector.output)
     port = re.search(r":(\d+)/v1", collector.output)
     assert port is not None
     with Store("t.duckdb") as store:

@@ -33,7 +33,7 @@ from evaltap.schemas.formats.monitor import MonitorFile
 from support.builders.cases import RESPONSE, make_case, make_records, make_turn, write_log
 from support.builders.commands import runner
 from support.builders.program import Program
-from support.servers.alert_server import wait_for
+from support.builders.waiting import wait_for
 from support.worlds.watched_traffic import traffic, write_metrics
 
 SAMPLE = re.compile(
@@ -72,7 +72,7 @@ def consumer(folder: Path) -> Iterator[Program]:
 
 
 def served(consumer: Program) -> str:
-    wait_for(lambda: "http://" in consumer.output, 60)
+    wait_for(lambda: "http://" in consumer.output)
     found = re.search(r"http://127\.0\.0\.1:\d+", consumer.output)
     assert found is not None
     return found[0]
@@ -86,10 +86,10 @@ def figure(url: str, name: str) -> float:
 @pytest.mark.slow
 def test_probes_and_figures_of_a_running_consumer(consumer: Program) -> None:
     url = served(consumer)
-    wait_for(lambda: figure(url, "evaltap_turns_scored_total") == 80, 60)
+    wait_for(lambda: figure(url, "evaltap_turns_scored_total") == 80)
 
     assert get(f"{url}/healthz") == (200, "ok\n")
-    wait_for(lambda: get(f"{url}/readyz") == (200, "ready\n"), 60)
+    wait_for(lambda: get(f"{url}/readyz") == (200, "ready\n"))
     assert get(f"{url}/nothing")[0] == 404
     text = get(f"{url}/metrics")[1]
     for line in text.splitlines():
@@ -115,27 +115,27 @@ def test_a_reload_takes_new_files_and_keeps_the_old_ones_when_they_are_bad(
     consumer: Program,
 ) -> None:
     url = served(consumer)
-    wait_for(lambda: figure(url, "evaltap_turns_scored_total") == 80, 60)
+    wait_for(lambda: figure(url, "evaltap_turns_scored_total") == 80)
 
     Path("m.json").write_text("[{")
     consumer.process.send_signal(signal.SIGHUP)
-    wait_for(lambda: "the old ones stay in effect" in consumer.output, 60)
-    wait_for(lambda: get(f"{url}/readyz")[0] == 200, 60)
+    wait_for(lambda: "the old ones stay in effect" in consumer.output)
+    wait_for(lambda: get(f"{url}/readyz")[0] == 200)
 
     rules = {"watch": [{"name": "x", "signal": "pass_rate", "metric": "nothing"}]}
     old = Path("monitor.json").read_text()
     write_metrics()
     Path("monitor.json").write_text(json.dumps(rules))
     consumer.process.send_signal(signal.SIGHUP)
-    wait_for(lambda: "no metric 'nothing'" in consumer.output, 60)
+    wait_for(lambda: "no metric 'nothing'" in consumer.output)
 
     Path("monitor.json").write_text(old)
     metrics = json.loads(Path("m.json").read_text())
     Path("m.json").write_text(json.dumps([*metrics, {**RESPONSE, "metricName": "more",
                               "evaluatorName": "final_response_avg_score"}]))  # fmt: skip
     consumer.process.send_signal(signal.SIGHUP)
-    wait_for(lambda: figure(url, "evaltap_turns_scored_total") == 160, 60)
-    wait_for(lambda: get(f"{url}/readyz")[0] == 200, 60)
+    wait_for(lambda: figure(url, "evaltap_turns_scored_total") == 160)
+    wait_for(lambda: get(f"{url}/readyz")[0] == 200)
     assert "reloaded the changed files" in consumer.output
     assert consumer.stop() == 0
 
@@ -264,13 +264,13 @@ def test_counters_begin_with_the_process_and_rows_that_go_are_no_traffic() -> No
 
 @pytest.mark.slow
 def test_a_consumer_that_starts_again_counts_from_zero(consumer: Program, folder: Path) -> None:
-    wait_for(lambda: figure(served(consumer), "evaltap_turns_landed_total") == 80, 60)
+    wait_for(lambda: figure(served(consumer), "evaltap_turns_landed_total") == 80)
     assert consumer.stop() == 0
     command = ["consume", "--log", "t.log.db", "--db", "t.duckdb", "--serve", "0"]
     again = Program(command, folder / "again")
 
     url = served(again)
-    wait_for(lambda: get(f"{url}/readyz")[0] == 200, 60)
+    wait_for(lambda: get(f"{url}/readyz")[0] == 200)
 
     assert 'evaltap_turns_landed_total{app="shop"} 0\n' in get(f"{url}/metrics")[1]
     assert again.stop() == 0

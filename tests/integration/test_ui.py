@@ -15,7 +15,7 @@ from starlette.applications import Starlette
 from evaltap.cli.main import main
 from evaltap.evaluator.page.serving import PageServer, running_address
 from evaltap.evaluator.store.database import Store
-from support.builders.program import Program, until
+from support.builders.program import Program
 from support.worlds.shop import Asked, landed
 
 _MAIN = "from evaltap.cli.main import main; raise SystemExit(main())"
@@ -119,13 +119,13 @@ def test_a_reload_prints_no_second_link_and_keeps_the_address(
     log, path = tmp_path / "agent.log.db", tmp_path / "x.duckdb"
     options = ["--log", str(log), "--db", str(path), "--ui", "127.0.0.1:0"]
     consumer = Program(["consume", *options], tmp_path)
-    until(lambda: bool(running_address(path)), consumer)
-    until(lambda: consumer.output.count("/login#") == 2, consumer)
+    consumer.wait_for(lambda: bool(running_address(path)))
+    consumer.wait_for(lambda: consumer.output.count("/login#") == 2)
     before = running_address(path)
 
     consumer.process.send_signal(signal.SIGHUP)
-    until(lambda: "reloaded the changed files" in consumer.output, consumer)
-    until(lambda: running_address(path) == before, consumer)
+    consumer.wait_for(lambda: "reloaded the changed files" in consumer.output)
+    consumer.wait_for(lambda: running_address(path) == before)
 
     assert consumer.stop() == 0
     # By name and by number, not again after the restart.

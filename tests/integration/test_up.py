@@ -20,6 +20,7 @@ from evaltap.evaluator.page.security.access import state_folder
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.remote.client import open_to_read
 from support.builders.commands import runner
+from support.builders.waiting import wait_for
 
 CASE = Path(__file__).parents[1] / "data/spans/adk-v2span/parallel_tools.otlp.json"
 METRICS = [
@@ -168,13 +169,12 @@ def test_a_signal_in_the_midst_of_it_ends_all_in_order_and_loses_nothing(tmp_pat
 
 def wait_for_turns(folder: Path, count: int) -> None:
     """Look from outside until so many turns have landed."""
-    give_up_at = time.monotonic() + 60
-    found = 0
-    while found < count:
-        assert time.monotonic() < give_up_at
+
+    def found() -> bool:
         with open_to_read(folder / "x.duckdb") as store:
-            ((found,),) = store.rows("SELECT count(*) FROM turns")
-        time.sleep(0.05)
+            return bool(store.rows("SELECT count(*) FROM turns")[0][0] >= count)
+
+    wait_for(found)
 
 
 def alive(running: Up) -> bool:
@@ -206,11 +206,8 @@ def test_the_page_logs_in_by_its_link_and_shows_what_has_landed(tmp_path: Path) 
         host = address.removeprefix("http://")
         cookie = log_in(host, code)
         assert running.post(1)
-        give_up_at = time.monotonic() + 60
-        while '"matched":1' not in (page := cases(host, cookie)):
-            assert time.monotonic() < give_up_at, page
-            time.sleep(0.3)
-        assert "s-1" in page
+        wait_for(lambda: '"matched":1' in cases(host, cookie))
+        assert "s-1" in cases(host, cookie)
         running.process.send_signal(signal.SIGTERM)
         assert running.process.wait(60) == 0
     assert state_folder(tmp_path / "x.duckdb").exists()

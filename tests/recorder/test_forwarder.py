@@ -24,7 +24,7 @@ from evaltap.schemas.errors import ConfigurationError, InputError
 from evaltap.schemas.log.local import open_log
 from evaltap.schemas.wire.record import WireRecord
 from support.builders.cases import make_case, make_records, make_turn
-from support.servers.broker import until
+from support.builders.waiting import wait_for
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -292,7 +292,7 @@ def test_whoever_waits_is_told_at_once_of_a_setting_that_no_waiting_mends(
     assert not forwarder.drained(600), "waited for the broker instead of saying what is wrong"
     assert forwarder.fatal_error is wrong
     assert forwarder.unsent == 2
-    until(lambda: "LINGER_MS is 'soon'" in caplog.text)
+    wait_for(lambda: "LINGER_MS is 'soon'" in caplog.text)
 
     topic.mood = lambda record: None
     assert forwarder.drained(30), "mended, it goes on"
@@ -360,7 +360,7 @@ def test_two_forwarders_adopt_an_orphan_once(tmp_path: Path) -> None:
 
     for forwarder in forwarders:
         forwarder.start()
-    until(lambda: sum(len(topic.taken) for topic in topics) >= 200)
+    wait_for(lambda: sum(len(topic.taken) for topic in topics) >= 200)
     for forwarder in forwarders:
         forwarder.stop()
 

@@ -3,7 +3,7 @@
 import _thread
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from evaltap.recorder.observation import (
 )
 from evaltap.schemas.wire.record import DecodedCase, Manifest, WireRecord, decode_record
 from support.builders.recorded_turns import record_turn
+from support.builders.waiting import wait_for
 
 
 def assert_balanced(recorder: Recorder) -> None:
@@ -537,12 +538,3 @@ class TestSources:
         recorder.close()
 
         assert sorted(case["evalId"] for case in sink.cases) == ["held", "other"]
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 20) -> None:
-    """Return when the condition holds; fail when it does not in time."""
-    deadline = time.monotonic() + seconds
-    pause = threading.Event()
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
-        pause.wait(0.005)

@@ -30,7 +30,7 @@ from evaltap.schemas.log.local import open_log
 from evaltap.schemas.wire.record import DecodedCase, decode_record
 from support.builders.inline_recorder import InlineRecorder
 from support.builders.span_builders import words
-from support.servers.broker import until
+from support.builders.waiting import wait_for
 
 AGENT = {
     "gen_ai.operation.name": "invoke_agent",
@@ -108,7 +108,7 @@ def test_a_turn_seen_from_beginning_to_end_is_written_without_a_wait_for_quiet()
     provider.add_span_processor(CaseSpanProcessor(recorder=recorder, limits=NEVER_QUIET))
     run_agent(provider)
 
-    until(lambda: bool(sink.cases))
+    wait_for(lambda: bool(sink.cases))
 
     (case,) = sink.cases
     assert case["actualConversation"][0]["telemetry"]["status"] == "ok"
@@ -127,7 +127,7 @@ def test_a_log_record_behind_its_turn_revises_it_and_counts_as_a_revision() -> N
         "chat m", attributes={"gen_ai.operation.name": "chat"}
     )
     span.end()
-    until(lambda: bool(sink.cases))
+    wait_for(lambda: bool(sink.cases))
 
     logs.get_logger("test").emit(
         event_name="gen_ai.client.inference.operation.details",
@@ -156,7 +156,7 @@ def test_what_sampling_left_out_at_first_is_kept_when_a_late_span_says_why() -> 
     tool = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "get_order"}
     late = tracer.start_span("execute_tool get_order", set_span_in_context(root), attributes=tool)
     root.end()
-    until(lambda: recorder.counters().recorded == 1)
+    wait_for(lambda: recorder.counters().recorded == 1)
 
     late.set_status(Status(StatusCode.ERROR, "timed out"))
     late.end()
@@ -179,7 +179,7 @@ def test_turns_below_one_remote_trace_are_turns_of_their_own() -> None:
         token = attach(set_span_in_context(NonRecordingSpan(remote)))
         run_agent(provider, f"question {number}")
         detach(token)
-        until(lambda number=number: len(sink.cases) == number + 1)  # type: ignore[misc]
+        wait_for(lambda number=number: len(sink.cases) == number + 1)  # type: ignore[misc]
 
     recorder.close()
 

@@ -25,7 +25,8 @@ from evaltap.evaluator.store.database import Store, utc_now
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.formats.monitor import AlertReceiver, MonitorFile, Watch
 from support.builders.cases import write_log
-from support.servers.alert_server import Received, alert_server, wait_for
+from support.builders.waiting import wait_for
+from support.servers.alert_server import Received, alert_server
 from support.worlds.watched_traffic import traffic
 
 WATCH = Watch(name="helpful", signal="pass_rate", metric="helpful", where={"app": "shop"})

@@ -13,7 +13,8 @@ from evaltap.evaluator.store.database import Store
 from support.builders.cases import write_log
 from support.builders.commands import Evaltap, runner
 from support.builders.program import Program
-from support.servers.alert_server import Received, wait_for
+from support.builders.waiting import wait_for
+from support.servers.alert_server import Received
 from support.worlds.watched_traffic import traffic, write_metrics
 
 
@@ -50,7 +51,7 @@ def test_a_consumer_killed_before_it_was_told_tells_after_its_restart(
     rules(server.url)
     server.answers = [0]
     consumer = Program([*CONSUME], folder / "said")
-    wait_for(lambda: len(server.requests) == 1, 60)
+    wait_for(lambda: len(server.requests) == 1)
     consumer.process.kill()
     consumer.process.wait()
     assert "ALERT helpful (pass_rate) fell" in consumer.output

@@ -15,7 +15,7 @@ from evaltap.schemas.formats.monitor import MonitorFile, Watch
 from evaltap.schemas.wire.record import WireRecord, encode_case
 from support.builders.cases import make_case, make_turn, write_log
 from support.builders.commands import Evaltap
-from support.servers.alert_server import wait_for
+from support.builders.waiting import wait_for
 from support.worlds.watched_traffic import FIRST, traffic
 
 DAILY = 40

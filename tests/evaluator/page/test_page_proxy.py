@@ -13,7 +13,7 @@ import pytest
 from evaltap.evaluator.page.security.access import Person
 from evaltap.evaluator.page.security.proxy import Proxy, proxy_of
 from evaltap.schemas.errors import InputError
-from support.builders.program import Program, until
+from support.builders.program import Program
 from support.servers.page_server import SAME, Served, served
 from support.worlds.page_store import support_store
 
@@ -155,7 +155,7 @@ def test_a_page_on_a_unix_socket_is_this_users_and_a_proxy_of_it_is_known(
     assert invited.wait() == 0
     options = ["--socket", str(place), "--behind-proxy", "unix", "--proxy-secret-file", str(secret)]
     page = Program(["ui", str(own), *options], tmp_path)
-    until(lambda: "login#" in page.output, page)
+    page.wait_for(lambda: "login#" in page.output)
 
     mode = stat.S_IMODE(place.stat().st_mode)
     answers = [_over(place, headers) for headers in (ANN, {})]

@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import pytest
 
 from evaltap.cli.main import main
 from support.builders.cases import RESPONSE, TRAJECTORY, make_case, make_tool, make_turn
+from support.builders.waiting import wait_for
 from support.servers.ray_nodes import nodes
 
 SLOW_METRIC = """
@@ -176,10 +176,7 @@ def test_lines_and_rows_that_are_no_cases_are_the_same_dead_letters_as_in_one_pr
 
 
 def wait_for_parts(folder: Path, count: int) -> None:
-    deadline = time.monotonic() + 120
-    while len(list(folder.glob("2*/part-*"))) < count:
-        assert time.monotonic() < deadline, "no part was scored"
-        time.sleep(0.05)
+    wait_for(lambda: len(list(folder.glob("2*/part-*"))) >= count, 120)
 
 
 @pytest.mark.slow

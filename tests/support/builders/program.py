@@ -3,9 +3,10 @@
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
+
+from support.builders.waiting import wait_for
 
 _MAIN = "import sys; from evaltap.cli.main import main; sys.exit(main())"
 STOP_SECONDS = 60.0
@@ -29,6 +30,17 @@ class Program:
         """What it has said so far."""
         return self._output.read_text()
 
+    def wait_for(self, met: Callable[[], object], seconds: float = 60.0) -> None:
+        """Wait until something is so, as long as the program runs."""
+
+        def found() -> bool:
+            if met():
+                return True
+            assert self.process.poll() is None, self.output
+            return False
+
+        wait_for(found, seconds, lambda: self.output)
+
     def stop(self) -> int:
         """Stop it in good order and return its exit code."""
         if self.process.poll() is None:
@@ -41,13 +53,3 @@ class Program:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"still running; it said:\n{self.output}") from None
-
-
-def until(met: Callable[[], bool], program: Program) -> None:
-    """Wait until something is so, as long as the program runs."""
-    for _ in range(1_200):
-        if met():
-            return
-        assert program.process.poll() is None, program.output
-        time.sleep(0.05)
-    raise AssertionError(program.output)

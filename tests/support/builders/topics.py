@@ -14,7 +14,8 @@ from evaltap.recorder import Recorder
 from evaltap.schemas.log.location import KafkaClientName, KafkaLocation, parse_log_location
 from evaltap.schemas.wire.record import WireRecord
 from support.builders.cases import make_case, make_records, make_turn
-from support.servers.broker import Broker, until
+from support.builders.waiting import wait_for
+from support.servers.broker import Broker
 
 
 def location(url: str) -> KafkaLocation:
@@ -122,7 +123,7 @@ def make_anew(broker_address: str, topic: str) -> None:
     admin = KafkaAdminClient(bootstrap_servers=broker_address)
     try:
         admin.delete_topics([topic])
-        until(lambda: topic not in admin.list_topics())
+        wait_for(lambda: topic not in admin.list_topics())
         with suppress(TopicAlreadyExistsError):  # a reader may have asked for it in between
             admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=1)])
     finally:

@@ -5,7 +5,7 @@ import gzip
 import json
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -66,11 +66,3 @@ def alert_server() -> Iterator[Received]:
 
     with serving(Receiver) as received.url:
         yield received
-
-
-def wait_for(holds: Callable[[], bool], seconds: float = 60.0) -> None:
-    """Wait until something holds; fail when it does not in time."""
-    until = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < until, "it did not come to hold in time"
-        time.sleep(0.01)

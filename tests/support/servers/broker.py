@@ -11,10 +11,8 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 import uuid
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
@@ -166,15 +164,6 @@ class GivenCluster(Broker):
 
     def _end(self, number: signal.Signals) -> None:
         self.must_be_ours()
-
-
-def until(condition: Callable[[], bool], seconds: float = 40.0) -> None:
-    """Wait for something that another thread or process brings about."""
-    never = threading.Event()
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come about in time"
-        never.wait(0.02)
 
 
 def free_port() -> int:
