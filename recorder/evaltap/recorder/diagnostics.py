@@ -136,10 +136,8 @@ _NAMED = {
 
 def _installed() -> dict[str, str]:
     """Return the versions of the installed distributions, by name."""
-    return {
-        (one.metadata["Name"] or "").lower().replace("_", "-"): one.version
-        for one in metadata.distributions()
-    }
+    read = (one.metadata for one in metadata.distributions())  # each access reads the file again
+    return {(one["Name"] or "").lower().replace("_", "-"): one["Version"] for one in read}
 
 
 def _packages(installed: Mapping[str, str]) -> list[Diagnostic]:
