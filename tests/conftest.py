@@ -38,7 +38,7 @@ atexit.register(lambda: os.dup2(os.open(os.devnull, os.O_WRONLY), 2))
 # The objects of the frameworks stay: looking through them for garbage took a tenth of the suite's time.
 gc.set_threshold(20_000, 10, 20)
 
-settings.register_profile("evaltap", deadline=None)
+settings.register_profile("evaltap", deadline=None, max_examples=50)
 settings.load_profile("evaltap")
 
 

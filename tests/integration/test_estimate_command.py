@@ -136,7 +136,7 @@ def test_the_views_have_the_same_rates(tmp_path: Path, estimate: Estimate) -> No
     assert cases["estimated_cases"] == pytest.approx(sum(weights))
 
 
-@pytest.mark.parametrize("rounds", [6, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", [3, pytest.param(20, marks=pytest.mark.slow)])
 def test_intervals_of_the_command_cover_the_truth(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], rounds: int
 ) -> None:

@@ -56,8 +56,11 @@ assert (counters.recorded, counters.delivered, counters.faults) == (200, 200, 0)
 """
 
 
-@pytest.mark.parametrize("end", [CLOSED, ""], ids=["closed", "left to the end of the program"])
-@pytest.mark.parametrize("first", ["patched", "imported"])
+@pytest.mark.parametrize(
+    ("first", "end"),
+    [("patched", CLOSED), ("imported", "")],
+    ids=["patched, closed", "imported, left to the end of the program"],
+)
 @pytest.mark.parametrize("library", PATCH)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_every_turn_of_many_greenlets_is_on_the_log(

@@ -345,19 +345,14 @@ print(json.dumps([before, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, co
 """
 
 
-@pytest.mark.parametrize(
-    ("turns", "megabytes"),
-    [
-        (10_000, 32),
-        pytest.param(TURNS, 36, marks=[pytest.mark.slow, pytest.mark.timeout(3_600)], id="many"),
-    ],
-)
-def test_a_recorder_that_samples_sessions_stays_small(turns: int, megabytes: int) -> None:
+@pytest.mark.slow
+@pytest.mark.timeout(3_600)
+def test_a_recorder_that_samples_sessions_stays_small() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", _MANY, str(turns)], capture_output=True, text=True, check=True
+        [sys.executable, "-c", _MANY, str(TURNS)], capture_output=True, text=True, check=True
     )
 
     before, after, recorded = json.loads(done.stdout)
     scale = 1 if sys.platform == "darwin" else 1024
-    assert recorded == turns + 2_000
-    assert (after - before) * scale < megabytes << 20
+    assert recorded == TURNS + 2_000
+    assert (after - before) * scale < 36 << 20

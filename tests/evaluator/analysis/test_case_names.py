@@ -21,16 +21,13 @@ def store(
     return path.name
 
 
-@pytest.mark.parametrize(
-    "name", [IDS[0], "01a20ae4-bf99", "01a20ae4…d25c88bb", "01a20ae4...d25c88bb", "…d25c88bb"]
-)
 @pytest.mark.parametrize("command", ["show", "why"])
-def test_an_id_may_be_cut(evaltap: Evaltap, store: str, command: str, name: str) -> None:
-    code, out, _ = evaltap(command, store, name)
+def test_an_id_may_be_cut(evaltap: Evaltap, store: str, command: str) -> None:
     whole = evaltap(command, store, IDS[0])
 
-    assert (code, out) == whole[:2]
-    assert code != 2
+    assert whole[0] != 2
+    for name in ("01a20ae4-bf99", "01a20ae4…d25c88bb", "01a20ae4...d25c88bb", "…d25c88bb"):
+        assert evaltap(command, store, name)[:2] == whole[:2], name
 
 
 def test_a_piece_of_several_ids_is_refused_with_their_names(evaltap: Evaltap, store: str) -> None:

@@ -77,15 +77,25 @@ def plain() -> list[tuple[Any, ...]]:
         return turns(store)
 
 
+@pytest.fixture(scope="module")
+def mingled() -> dict[str, list[dict[str, Any]]]:
+    """The turns of each capture, of all captures on the same topics."""
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in captures()}
+    with consumed(on_topics(collector_messages(), seed=1)) as store:
+        capture = {one["evalId"]: name for name in found for one in read_cases(files_of(name))}
+        for one in landed_cases(store):
+            found[capture[one["evalId"]]].append(one)
+    return found
+
+
 class TestTurns:
     """What is recorded is what happened."""
 
     @pytest.mark.parametrize("name", captures())
     def test_a_collectors_records_give_the_turns_of_the_script_and_of_files(
-        self, name: str
+        self, name: str, mingled: dict[str, list[dict[str, Any]]]
     ) -> None:
-        with consumed(on_topics(collector_messages(name), seed=1)) as store:
-            landed = landed_cases(store)
+        landed = mingled[name]
 
         assert differences(name, landed) == []
         in_files = map(comparable, read_cases(files_of(name)))
