@@ -1,17 +1,17 @@
 """`evaltap score`: score eval cases from files, or the cases that have landed in a DuckDB file."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from evaltap.cli.interpreter import collecting_rarely, switching_often
-from evaltap.cli.messages import print_json, say
+from evaltap.cli.messages import say
 from evaltap.cli.options.score import ScoreOptions
 from evaltap.cli.progress import progress
-from evaltap.cli.redaction import report_redactor
+from evaltap.cli.scored import observer, print_verdict, verdict_on
 from evaltap.cli.scoring import (
     ChosenMetrics,
     case_scorer,
@@ -21,33 +21,27 @@ from evaltap.cli.scoring import (
     report_selection,
     selection_of,
 )
-from evaltap.cli.stores import choice_of, keys_of, open_chosen, open_store
+from evaltap.cli.stores import choice_of, open_store
 from evaltap.cli.verdict import Scope, Verdict
 from evaltap.evaluator.cases.datasets.cases import SUFFIXES, as_case_files
 from evaltap.evaluator.cases.datasets.columns import parse_columns
 from evaltap.evaluator.cases.datasets.copies import joined_files
 from evaltap.evaluator.cases.datasets.trials import TrialFiles, trials_apart
-from evaltap.evaluator.cases.identity import BadLine, CaseIdentity, CaseKey
+from evaltap.evaluator.cases.identity import BadLine
 from evaltap.evaluator.pipeline.batch.files import FileScorer
-from evaltap.evaluator.pipeline.batch.pending import PendingCases
 from evaltap.evaluator.pipeline.batch.run import FilesScored, score_files
-from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
-from evaltap.evaluator.pipeline.maintenance.archiving import restore
-from evaltap.evaluator.reports.summary import Summary, summarise
+from evaltap.evaluator.reports.summary import summarise
 from evaltap.evaluator.reports.summary_notes import sampled_line
-from evaltap.evaluator.scoring.batch import Observer
 from evaltap.evaluator.scoring.judge_session import JudgeSession
-from evaltap.evaluator.scoring.results.sinks import ScoredCase, score_sinks
-from evaltap.evaluator.scoring.scorer import CaseScore
-from evaltap.evaluator.store.file_type import is_archive, is_database, is_store
+from evaltap.evaluator.scoring.results.sinks import score_sinks
+from evaltap.evaluator.store.file_type import is_archive, is_store
 from evaltap.evaluator.store.queries import StoreReader
-from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.missing import no_such_file
 from evaltap.schemas.text import counted
 
 if TYPE_CHECKING:
-    from evaltap.evaluator.scoring.results.result_file import KeptResults
+    pass
 
 SHOWN_BAD_LINES: Final = 5
 _OF_ONE_PROCESS_VARIABLES: Final = ("EVALTAP_JUDGE_RPM", "EVALTAP_JUDGE_TPM")
@@ -74,7 +68,10 @@ def run(options: ScoreOptions) -> int:
     ):
         chosen = case_scorer("score", options.metrics, options.scoring, judges)
         if databases:
-            return _score_landed(options, chosen, _restored(options, databases[0]), judges)
+            # With all that finds what is due, which files do not need.
+            from evaltap.cli.scoring_landed import score_landed
+
+            return score_landed(options, chosen, databases[0], judges)
         judges.check_reachable(chosen.scorer.metrics, required=not on_ray)
         if on_ray:
             if options.scoring.expected.references:
@@ -87,19 +84,6 @@ def run(options: ScoreOptions) -> int:
             _check_files(files.paths)
             with trials_apart(files.paths) as trials:
                 return _score_case_files(options, chosen, files.bad_lines, trials)
-
-
-def _restored(options: ScoreOptions, path: Path) -> Path:
-    """Return the DuckDB file to score: for an archive, which is only read, a new one with its rows."""
-    if not is_archive(path):
-        return path
-    if options.db is None:
-        raise InputError(
-            f"{path}: is an archive, which is only read; name a new DuckDB file for its rows and their"
-            " scores with --db"
-        )
-    restore(path, options.db)
-    return options.db
 
 
 def _check_ray(options: ScoreOptions, databases: Sequence[Path]) -> None:
@@ -188,7 +172,7 @@ def _score_files(
             paths,
             workers=options.workers,
             concurrency=options.scoring.concurrency,
-            observe=_observer(kept, write),
+            observe=observer(kept, write),
             selection=selection,
             bad_lines=bad_lines,
         )
@@ -199,22 +183,6 @@ def _score_files(
     if kept and options.result:
         kept.write(options.result)
     return _finish(options, chosen, scored, verdict)
-
-
-def _observer(
-    kept: "KeptResults | None", write: Callable[[ScoredCase], None] | None
-) -> Observer | None:
-    """Return what each case and its score are handed to; None if nobody takes them."""
-    if kept is None and write is None:
-        return None
-
-    def observe(identity: CaseIdentity, case: CaseData, score: CaseScore) -> None:
-        if kept is not None:
-            kept.add(identity, case, score)
-        if write is not None:
-            write(ScoredCase(identity, case, score))
-
-    return observe
 
 
 def _score_on_ray(options: ScoreOptions, chosen: ChosenMetrics, judges: JudgeSession) -> int:
@@ -250,7 +218,7 @@ def _source(options: ScoreOptions) -> str:
 def _finish(
     options: ScoreOptions, chosen: ChosenMetrics, scored: FilesScored, verdict: Verdict
 ) -> int:
-    _print(options, verdict, chosen, len(scored.bad_lines))
+    print_verdict(options, verdict, chosen, len(scored.bad_lines))
     report_missing_references("score", scored.without_reference, chosen.scorer.metrics)
     return _bad_input_exit(scored) or verdict.exit_code
 
@@ -263,100 +231,7 @@ def _verdict_of_run(
     if scored.sampled:
         summary = replace(summary, notes=(*summary.notes, sampled_line(scored.sampled)))
     scope = Scope(run_id=scored.run.run_id, case_files=tuple(paths))
-    return _verdict(options, store, summary, scope)
-
-
-def _score_landed(
-    options: ScoreOptions, chosen: ChosenMetrics, path: Path, judges: JudgeSession
-) -> int:
-    if options.db not in (None, path):
-        raise InputError(
-            f"--db {options.db}: scores of landed cases are stored in {path} itself; leave --db out"
-        )
-    if options.result:
-        raise InputError(
-            "--result: only works with eval case files; write one with `evaltap set export`"
-        )
-    references = read_references(options.scoring.expected)
-    choice = choice_of(options.chosen)
-    with (
-        score_sinks(options.sink) as write,
-        open_store(path, create=False) as store,
-        progress("cases scored") as report,
-    ):
-        keys = keys_of(store, choice)
-        selection = selection_of(options.selection, keys)
-        pending = PendingScorer(
-            store,
-            chosen.scorer,
-            references=references,
-            threads=options.scoring.concurrency if chosen.scorer.waits else 1,
-            selection=selection,
-            observe=_observer(None, write),
-        )
-        if pending.is_due(retry=options.retry):
-            judges.check_reachable(chosen.scorer.metrics)
-        _, cases = pending.score("landed", str(path), retry=options.retry, progress=report)
-        report_selection(selection)
-        kept = _report_left_alone(pending.cases, keys)
-        digests = (*(metric.digest for metric in pending.metrics), *kept)
-        scope = Scope(digests=digests, references=references)
-        verdict = None
-        if keys is None:
-            verdict = _verdict(options, store, summarise(store, metrics=digests), scope)
-    if verdict is None:
-        with open_chosen([path], choice, keys) as shown:
-            verdict = _verdict(options, shown, summarise(shown, metrics=digests), scope)
-    if references is not None:
-        say("score", f"references: {pending.joined}")
-    if not options.json:
-        print(
-            f"{counted(cases, 'case')} scored now; the summary covers the latest score of every"
-            f" {'case' if keys is None else 'chosen case'}"
-        )
-    _print(options, verdict, chosen, 0)
-    return verdict.exit_code
-
-
-def _report_left_alone(pending: PendingCases, keys: Sequence[CaseKey] | None) -> list[str]:
-    """Report chosen runs of experiments that are left alone; return the digests of the scores they keep."""
-    chosen = None if keys is None else set(keys)
-    invalid = [why for key, why in pending.invalid().items() if chosen is None or key in chosen]
-    if invalid:
-        say(
-            "score",
-            f"left out: {counted(len(invalid), 'invalid run')} (no evidence, in no rate), e.g. {invalid[0]}",
-        )
-    compared = [one for one in pending.compared() if chosen is None or one[0] in chosen]
-    if compared:
-        names = ", ".join(sorted({name for _, name, _ in compared}))
-        say(
-            "score",
-            f"{names}: {counted(len({key for key, *_ in compared}), 'run')} of experiments keep the scores"
-            " that they got with the expected turns of their set; to score them again, add --references SET",
-        )
-    return sorted({digest for *_, digest in compared})
-
-
-def _verdict(options: ScoreOptions, store: StoreReader, summary: Summary, scope: Scope) -> Verdict:
-    return Verdict.of(
-        "score",
-        store,
-        summary,
-        scope,
-        guards=options.guards,
-        reports=options.report,
-        examples=not options.json,
-        clean=report_redactor() if options.report and not options.no_redact else None,
-    )
-
-
-def _print(options: ScoreOptions, verdict: Verdict, chosen: ChosenMetrics, bad_lines: int) -> None:
-    if options.json:
-        data = {**verdict.summary.data(), "bad_lines": bad_lines, "not_run": chosen.not_run}
-        print_json(data)
-    else:
-        verdict.print(options.cases[0] if is_database(options.cases[0]) else options.db)
+    return verdict_on(options, store, summary, scope)
 
 
 def _check_files(paths: Sequence[Path]) -> None:

@@ -33,6 +33,8 @@ WOKEN_FOR: Final = 8
 """Results are collected once one in this many of the running cases is done."""
 Known: TypeAlias = Callable[[CaseIdentity], KnownScores]
 Observer: TypeAlias = Callable[[CaseIdentity, CaseData, CaseScore], None]
+Progress: TypeAlias = Callable[[int], None]
+"""Called with the number of cases scored so far."""
 
 
 def add_rows(

@@ -25,8 +25,7 @@ from evaltap.evaluator.pipeline.batch.files import Part, part_cases, parts
 from evaltap.evaluator.pipeline.batch.ray_cluster import RayCluster, readable
 from evaltap.evaluator.pipeline.batch.ray_engine import RayEngine, RayWorkers
 from evaltap.evaluator.pipeline.batch.run import FilesScored, end_files, write_bad_lines
-from evaltap.evaluator.pipeline.batch.scorer import Progress
-from evaltap.evaluator.scoring.batch import add_rows, score_batches
+from evaltap.evaluator.scoring.batch import Progress, add_rows, score_batches
 from evaltap.evaluator.scoring.contract.context import Status
 from evaltap.evaluator.scoring.contract.hosts import PROVIDERS
 from evaltap.evaluator.scoring.judge_session import JudgeSession, JudgeSettings

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from evaltap.evaluator.cases.identity import BadLine
 from evaltap.evaluator.pipeline.batch.files import FileScorer
-from evaltap.evaluator.pipeline.batch.scorer import Progress
-from evaltap.evaluator.scoring.batch import BATCH_SECONDS
+from evaltap.evaluator.scoring.batch import BATCH_SECONDS, Progress
 from evaltap.evaluator.scoring.results.rows import PackedRows
 from evaltap.evaluator.scoring.results.runs import Run, end_run, start_run
 from evaltap.evaluator.scoring.results.writer import ScoreWriter

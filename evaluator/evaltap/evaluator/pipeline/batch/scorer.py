@@ -17,7 +17,7 @@ from evaltap.evaluator.pipeline.batch.pending import (
     PendingCases,
 )
 from evaltap.evaluator.pipeline.batch.sampling import ScoreSampling
-from evaltap.evaluator.scoring.batch import Known, Observer
+from evaltap.evaluator.scoring.batch import Known, Observer, Progress
 from evaltap.evaluator.scoring.results.references import keep_references
 from evaltap.evaluator.scoring.results.runs import Run, RunKind, end_run, start_run
 from evaltap.evaluator.scoring.results.writer import ScoreWriter
@@ -26,9 +26,6 @@ from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.scoring.selection import Selection
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.formats.monitor import ScoreRule
-
-Progress: TypeAlias = Callable[[int], None]
-"""Called with the number of cases scored so far."""
 
 CASES_PER_READ = 1_000
 """Cases per read."""
