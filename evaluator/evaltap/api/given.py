@@ -9,7 +9,8 @@ from typing import Any, Final, TypeAlias
 
 import duckdb
 
-from evaltap.evaluator.cases.datasets.cases import as_case_files, dataset_cases
+from evaltap.evaluator.cases.datasets.case_files import as_case_files
+from evaltap.evaluator.cases.datasets.cases import dataset_cases
 from evaltap.evaluator.cases.datasets.columns import parse_columns
 from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import InputError

@@ -8,8 +8,9 @@ from typing import Final
 
 import orjson
 
-from evaltap.evaluator.cases.datasets.columns import Columns, row_case
+from evaltap.evaluator.cases.datasets.columns import Columns
 from evaltap.evaluator.cases.datasets.inspect_logs import is_inspect_log, refuse_binary, samples_of
+from evaltap.evaluator.cases.datasets.rows import row_case
 from evaltap.evaluator.cases.datasets.shapes import is_dialogue, is_trajectory
 from evaltap.evaluator.store.file_type import is_database, is_log
 from evaltap.recorder.sources.claude_code import read_transcripts

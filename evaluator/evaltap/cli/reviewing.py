@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from evaltap.cli.stores import open_store
 from evaltap.evaluator.cases.turn import run_failure
 from evaltap.evaluator.curation.review.queue import (
     Item,
@@ -19,6 +18,7 @@ from evaltap.evaluator.curation.review.queue import (
     undo,
 )
 from evaltap.evaluator.reports.safe_text import visible
+from evaltap.evaluator.store.database import open_store
 from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import EvaltapError, InputError
 from evaltap.schemas.text import counted

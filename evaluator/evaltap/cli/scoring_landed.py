@@ -8,7 +8,7 @@ from evaltap.cli.options.score import ScoreOptions
 from evaltap.cli.progress import progress
 from evaltap.cli.scored import observer, print_verdict, verdict_on
 from evaltap.cli.scoring import ChosenMetrics, read_references, report_selection, selection_of
-from evaltap.cli.stores import choice_of, keys_of, open_chosen, open_store
+from evaltap.cli.stores import choice_of, keys_of, open_chosen
 from evaltap.cli.verdict import Scope
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.pipeline.batch.pending import PendingCases
@@ -17,6 +17,7 @@ from evaltap.evaluator.pipeline.maintenance.archiving import restore
 from evaltap.evaluator.reports.summary import summarise
 from evaltap.evaluator.scoring.judge_session import JudgeSession
 from evaltap.evaluator.scoring.results.sinks import score_sinks
+from evaltap.evaluator.store.database import open_store
 from evaltap.evaluator.store.file_type import is_archive
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.text import counted

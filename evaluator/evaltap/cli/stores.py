@@ -10,7 +10,6 @@ from evaltap.evaluator.analysis.filters.language import parse_filter
 from evaltap.evaluator.analysis.filters.restricted import no_case, restricted
 from evaltap.evaluator.analysis.summaries.summaries import catch_up
 from evaltap.evaluator.cases.identity import CaseKey
-from evaltap.evaluator.store.database import Store, TemporaryStore
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.evaluator.store.remote.client import open_to_read
 from evaltap.evaluator.store.shards import ShardedStore
@@ -20,16 +19,6 @@ from evaltap.schemas.errors import InputError
 def open_stores(paths: Sequence[Path]) -> StoreReader:
     """Open one DuckDB file, or several as one, for reading."""
     return open_to_read(paths[0]) if len(paths) == 1 else ShardedStore(paths)
-
-
-def open_store(path: Path | None, *, create: bool = True) -> Store:
-    """Open the DuckDB file at `path`; without a path, open a file that is deleted when it is closed."""
-    if path is not None:
-        return Store(path, create=create)
-    try:
-        return TemporaryStore()
-    except OSError:  # no folder for temporary files
-        return Store(":memory:")
 
 
 def choice_of(options: FilterOptions, *more: str) -> Choice:

@@ -21,7 +21,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from evaltap.evaluator.cases.datasets.columns import parse_columns, row_case
+from evaltap.evaluator.cases.datasets.columns import parse_columns
+from evaltap.evaluator.cases.datasets.rows import row_case
 from evaltap.evaluator.scoring.contract.context import Services
 from evaltap.evaluator.store.database import Store
 from evaltap.experiments.agents.endpoint import OPENER

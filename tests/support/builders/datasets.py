@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from evaltap.evaluator.cases.datasets.columns import Columns, row_case
+from evaltap.evaluator.cases.datasets.columns import Columns
+from evaltap.evaluator.cases.datasets.rows import row_case
 from evaltap.evaluator.cases.datasets.tables import read_rows
 
 DATA = Path(__file__).parents[2] / "data/datasets"

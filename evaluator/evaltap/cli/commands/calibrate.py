@@ -10,7 +10,6 @@ from evaltap.cli.messages import print_json
 from evaltap.cli.options.score import CalibrateOptions
 from evaltap.cli.progress import progress
 from evaltap.cli.scoring import case_scorer, judge_session
-from evaltap.cli.stores import open_store
 from evaltap.evaluator.analysis.estimates.labels import feedback_labels, read_labels
 from evaltap.evaluator.analysis.stats.rate import Rate
 from evaltap.evaluator.curation.calibration.verdicts import (
@@ -23,7 +22,7 @@ from evaltap.evaluator.pipeline.batch.run import score_files
 from evaltap.evaluator.reports.console import console
 from evaltap.evaluator.scoring.run_metrics import run_metrics
 from evaltap.evaluator.scoring.scorer import CaseScorer
-from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.database import Store, open_store
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.missing import no_such_file
 from evaltap.schemas.text import counted

@@ -26,7 +26,6 @@ from evaltap.cli.options.score import ConsumeOptions, LiveEngineOptions
 from evaltap.cli.progress import progress
 from evaltap.cli.scoring import case_scorer, judge_session, read_references
 from evaltap.cli.signals import stopped_by_signals
-from evaltap.cli.stores import open_store
 from evaltap.cli.verdict import Scope, Verdict
 from evaltap.evaluator.cases.references import References
 from evaltap.evaluator.ingest.sources.base import CaseSource
@@ -44,7 +43,7 @@ from evaltap.evaluator.reports.text import TraceUrl
 from evaltap.evaluator.scoring.judge_session import JudgeSession
 from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.scoring.time_limit import WATCH
-from evaltap.evaluator.store.database import LANDING_MEMORY, Store
+from evaltap.evaluator.store.database import LANDING_MEMORY, Store, open_store
 from evaltap.evaluator.store.remote.server import served
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.formats.monitor import MonitorFile, ScoreRule

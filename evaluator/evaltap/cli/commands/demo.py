@@ -15,7 +15,6 @@ from evaltap.cli.demo.live import show
 from evaltap.cli.demo.script import judge_answer
 from evaltap.cli.messages import print_json
 from evaltap.cli.options.start import DemoOptions
-from evaltap.cli.stores import open_store
 from evaltap.evaluator.cases.references import References
 from evaltap.evaluator.ingest.landing.cases import landed_cases
 from evaltap.evaluator.ingest.sources.local_log import LocalLogSource
@@ -29,7 +28,7 @@ from evaltap.evaluator.reports.terminal import print_summary
 from evaltap.evaluator.scoring.contract.context import Services
 from evaltap.evaluator.scoring.contract.judge import ScriptedJudge
 from evaltap.evaluator.scoring.scorer import CaseScorer
-from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.database import Store, open_store
 from evaltap.recorder import CaseSpanProcessor, Recorder
 from evaltap.recorder.plugins.adk import EvaltapPlugin
 from evaltap.schemas.data import CaseData, JsonObject

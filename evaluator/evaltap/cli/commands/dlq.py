@@ -2,10 +2,11 @@
 
 from evaltap.cli.messages import print_json
 from evaltap.cli.options.store import DlqListOptions, DlqReplayOptions, DlqShowOptions
-from evaltap.cli.stores import open_store, open_stores
+from evaltap.cli.stores import open_stores
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.ingest.landing.dead_letters import letter_data, letters
 from evaltap.evaluator.reports.safe_text import visible
+from evaltap.evaluator.store.database import open_store
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.known import check_known

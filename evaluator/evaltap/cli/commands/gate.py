@@ -17,7 +17,6 @@ from evaltap.cli.scoring import (
     report_ineffective_settings,
     report_missing_references,
 )
-from evaltap.cli.stores import open_store
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.reports.compare.comparison import compare
 from evaltap.evaluator.reports.compare.console import print_comparison
@@ -41,6 +40,7 @@ from evaltap.evaluator.scoring.gates.gate import Gate
 from evaltap.evaluator.scoring.gates.recording import GateWriter
 from evaltap.evaluator.scoring.judge_session import JudgeSession
 from evaltap.evaluator.scoring.settings import check_code
+from evaltap.evaluator.store.database import open_store
 from evaltap.evaluator.store.file_type import is_database
 from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import InputError

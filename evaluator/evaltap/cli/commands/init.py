@@ -11,11 +11,11 @@ from typing import TypeVar
 from evaltap.cli.logs import open_source
 from evaltap.cli.messages import print_json
 from evaltap.cli.options.start import InitOptions
-from evaltap.cli.stores import open_store
 from evaltap.cli.values import share
 from evaltap.evaluator.curation.starter_metrics import FEWEST, Observed, observed, starter_metrics
 from evaltap.evaluator.ingest.landing.lander import Lander
 from evaltap.evaluator.monitoring.rules import read_rules
+from evaltap.evaluator.store.database import open_store
 from evaltap.schemas.errors import EvaltapError, InputError
 from evaltap.schemas.files.content import write_bytes
 from evaltap.schemas.files.documents import read_metrics

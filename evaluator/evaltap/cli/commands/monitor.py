@@ -18,7 +18,7 @@ from evaltap.cli.options.inspect import (
     MonitorReplayOptions,
     MonitorStatusOptions,
 )
-from evaltap.cli.stores import open_store, open_stores
+from evaltap.cli.stores import open_stores
 from evaltap.evaluator.monitoring.event_text import event_lines, fixed_limit, state_line
 from evaltap.evaluator.monitoring.history import WatchState, firing, read_alerts, read_states
 from evaltap.evaluator.monitoring.model import Event
@@ -33,6 +33,7 @@ from evaltap.evaluator.monitoring.rules import (
 from evaltap.evaluator.pipeline.batch.pricing import Price, price_lines, price_rules
 from evaltap.evaluator.reports.console import console
 from evaltap.evaluator.reports.safe_text import visible
+from evaltap.evaluator.store.database import open_store
 from evaltap.schemas.data import Json
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.text import counted, did_you_mean, utc_text

@@ -21,7 +21,7 @@ from evaltap.cli.options.curate import (
     ReviewUndoOptions,
 )
 from evaltap.cli.reviewing import review_queue, show
-from evaltap.cli.stores import choice_of, open_chosen, open_store, open_stores
+from evaltap.cli.stores import choice_of, open_chosen, open_stores
 from evaltap.evaluator.cases.datasets.exports.rows import json_lines
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.curation.choosing import choose
@@ -45,6 +45,7 @@ from evaltap.evaluator.curation.review.queue import (
     undo,
 )
 from evaltap.evaluator.reports.safe_text import visible
+from evaltap.evaluator.store.database import open_store
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.content import write_bytes

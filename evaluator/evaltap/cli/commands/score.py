@@ -21,9 +21,8 @@ from evaltap.cli.scoring import (
     report_selection,
     selection_of,
 )
-from evaltap.cli.stores import choice_of, open_store
 from evaltap.cli.verdict import Scope, Verdict
-from evaltap.evaluator.cases.datasets.cases import SUFFIXES, as_case_files
+from evaltap.evaluator.cases.datasets.case_files import SUFFIXES, as_case_files
 from evaltap.evaluator.cases.datasets.columns import parse_columns
 from evaltap.evaluator.cases.datasets.copies import joined_files
 from evaltap.evaluator.cases.datasets.trials import TrialFiles, trials_apart
@@ -34,6 +33,7 @@ from evaltap.evaluator.reports.summary import summarise
 from evaltap.evaluator.reports.summary_notes import sampled_line
 from evaltap.evaluator.scoring.judge_session import JudgeSession
 from evaltap.evaluator.scoring.results.sinks import score_sinks
+from evaltap.evaluator.store.database import open_store
 from evaltap.evaluator.store.file_type import is_archive, is_store
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
@@ -145,7 +145,7 @@ def _report_trials(options: ScoreOptions, trials: TrialFiles) -> None:
 
 
 def _refuse_filter(options: ScoreOptions) -> None:
-    if choice_of(options.chosen):
+    if any(options.chosen.filter) or options.chosen.where:
         raise InputError(
             "--filter, --where: only work on the landed cases of a DuckDB file; for files, use --tasks and"
             " --items"

@@ -16,13 +16,13 @@ from evaltap.cli.messages import print_json
 from evaltap.cli.options.inspect import UiOptions
 from evaltap.cli.options.start import TryOptions
 from evaltap.cli.recognising import FileRead, files_in, recognise
-from evaltap.cli.stores import open_store
 from evaltap.evaluator.ingest.sources.local_log import LocalLogSource
 from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
 from evaltap.evaluator.pipeline.live.consumer import Consumer
 from evaltap.evaluator.reports.first_look import METRICS, FirstLook, first_look, look_lines
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.evaluator.scoring.scorer import CaseScorer
+from evaltap.evaluator.store.database import open_store
 from evaltap.recorder.sources.replay import Replay
 from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import InputError

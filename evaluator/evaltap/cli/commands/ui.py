@@ -10,7 +10,6 @@ from evaltap.cli.options.inspect import UiOptions
 from evaltap.cli.page import open_in_browser, print_link, redact, warn_without_tls
 from evaltap.cli.scoring import read_references
 from evaltap.cli.signals import stopped_by_signals
-from evaltap.cli.stores import open_store
 from evaltap.evaluator.analysis.summaries.summaries import MOST_CAUGHT_UP, Summaries
 from evaltap.evaluator.page.app import create_app
 from evaltap.evaluator.page.security.access import INVITATION_SECONDS, Access, Person, state_folder
@@ -18,6 +17,7 @@ from evaltap.evaluator.page.security.proxy import SECRET_HEADER, Proxy, proxy_of
 from evaltap.evaluator.page.security.site import Site, is_loopback
 from evaltap.evaluator.page.serving import MOST_CONNECTIONS, PageServer, announced, running_address
 from evaltap.evaluator.reports.text import TraceUrl
+from evaltap.evaluator.store.database import open_store
 from evaltap.evaluator.store.opening import is_read_only
 from evaltap.evaluator.store.readers import Readers
 from evaltap.evaluator.store.remote.server import served

@@ -6,7 +6,6 @@ from typing import Final
 
 from evaltap.evaluator.analysis.estimates.rates import SliceRate
 from evaltap.evaluator.analysis.estimates.scope import WITHOUT_RECORDING
-from evaltap.evaluator.analysis.filters.listing import repeated_ids
 from evaltap.evaluator.analysis.stats.estimate import estimate_items, rate_of_trials
 from evaltap.evaluator.analysis.stats.rate import Rate
 from evaltap.evaluator.analysis.traffic import told_of_runs_among
@@ -391,9 +390,18 @@ def _notes(
             )
 
 
+_REPEATED: Final = """
+SELECT eval_id FROM (
+  SELECT app_name, eval_set_id, eval_id FROM cases WHERE list_contains($ids, eval_id)
+  UNION SELECT app_name, eval_set_id, eval_id FROM scores WHERE list_contains($ids, eval_id)
+)
+GROUP BY eval_id HAVING count(*) > 1
+"""
+
+
 def _named(store: StoreReader, cases: Sequence[CaseRow]) -> list[CaseRow]:
     """Return the cases with unique names, because repeats of a case share its id."""
-    shared = repeated_ids(store, [one.eval_id for one in cases])
+    shared = set(store.column(_REPEATED, {"ids": [one.eval_id for one in cases]}))
     return [
         replace(
             one, name=f"{one.eval_set_id}/{one.eval_id}" if one.eval_id in shared else one.eval_id

@@ -559,3 +559,13 @@ class TemporaryStore(Store):
     def close(self) -> None:
         super().close()
         self._folder.cleanup()
+
+
+def open_store(path: Path | None, *, create: bool = True) -> Store:
+    """Open the DuckDB file at `path`; without a path, open a file that is deleted when it is closed."""
+    if path is not None:
+        return Store(path, create=create)
+    try:
+        return TemporaryStore()
+    except OSError:  # no folder for temporary files
+        return Store(":memory:")

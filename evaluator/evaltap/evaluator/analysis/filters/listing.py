@@ -172,10 +172,6 @@ SELECT DISTINCT app_name, eval_set_id, eval_id FROM (
   UNION SELECT app_name, eval_set_id, eval_id FROM scores
 )"""
 """SQL: every case, landed or scored from a file."""
-_REPEATED = f"""
-SELECT eval_id FROM ({NAMES} WHERE list_contains($ids, eval_id))
-GROUP BY eval_id HAVING count(*) > 1
-"""
 _IDS = "(SELECT eval_id FROM cases UNION SELECT eval_id FROM scores)"
 _FITTING = f"""
 SELECT eval_id FROM {_IDS}
@@ -216,11 +212,6 @@ def full_name(store: StoreReader, case: str) -> str:
         names = _listed(found[:_MOST_NAMED])
         raise InputError(f"{case!r} is part of several ids; give a longer part: {names}{more}")
     return found[0] if found else case
-
-
-def repeated_ids(store: StoreReader, ids: Sequence[str]) -> set[str]:
-    """Return the eval ids that several cases share: repeats, versions, applications."""
-    return set(store.column(_REPEATED, {"ids": list(ids)}))
 
 
 def nearest(store: StoreReader, case: str) -> str:

@@ -1,19 +1,12 @@
-"""Convert data sets to cases: as an iterator, or as files for commands that read eval cases."""
+"""Convert data sets to cases: as an iterator, or as a file of eval cases."""
 
 import json
-import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, NamedTuple
 
-from evaltap.evaluator.cases.datasets.columns import (
-    ColumnCheck,
-    Columns,
-    case_or_bad_line,
-    row_case,
-)
+from evaltap.evaluator.cases.datasets.columns import Columns
+from evaltap.evaluator.cases.datasets.rows import ColumnCheck, case_or_bad_line, row_case
 from evaltap.evaluator.cases.datasets.tables import read_rows
 from evaltap.evaluator.cases.identity import BadLine
 from evaltap.schemas.data import CaseData
@@ -23,9 +16,6 @@ from evaltap.schemas.files.adk_older import is_older_eval_file
 from evaltap.schemas.files.content import read_bytes
 from evaltap.schemas.files.documents import iter_cases
 from evaltap.schemas.files.private import private_file
-
-SUFFIXES: Final = frozenset({".arrow", ".csv", ".parquet", ".yaml", ".yml"})
-"""Extensions that are always data sets; JSON files may be either."""
 
 
 def dataset_cases(
@@ -71,6 +61,17 @@ def _is_adk_eval_file(path: Path) -> bool:
         return is_older_eval_file(canonical.loads(read_bytes(path)))
     except (FormatError, PermissionError):
         return False
+
+
+def convert_dataset(path: Path, columns: Columns, to: Path) -> list[BadLine]:
+    """Write the eval cases of a data set as JSON Lines, each with a unique id; return the invalid rows.
+
+    Raises InputError if it has no rows, or if the file cannot be written.
+    """
+    bad_lines: list[BadLine] = []
+    cases = _with_own_ids(_cases_and_bad_lines(path, columns, bad_lines))
+    write_case_lines(to, cases, bad_lines)
+    return bad_lines
 
 
 def _cases_and_bad_lines(
@@ -121,37 +122,3 @@ def write_case_lines(
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror})") from None
     return count
-
-
-class CaseFiles(NamedTuple):
-    """Files of eval cases, and the invalid rows of the data sets from which they were created."""
-
-    paths: list[Path]
-    bad_lines: list[BadLine]
-
-
-@contextmanager
-def as_case_files(paths: Sequence[Path], columns: Columns) -> Iterator[CaseFiles]:
-    """Yield the paths, with a temporary file of eval cases in place of each data set."""
-    if not any(map(_is_dataset, paths)):
-        yield CaseFiles([*paths], [])
-        return
-    with tempfile.TemporaryDirectory(prefix="evaltap-") as folder:
-        made = CaseFiles([], [])
-        for number, path in enumerate(paths):
-            if _is_dataset(path):
-                bad_lines: list[BadLine] = []
-                cases = _with_own_ids(_cases_and_bad_lines(path, columns, bad_lines))
-                # The file name becomes the name of the eval set.
-                path = Path(folder) / str(number) / f"{path.resolve().stem}.jsonl"
-                write_case_lines(path, cases, bad_lines)
-                made.bad_lines.extend(bad_lines)
-            made.paths.append(path)
-        yield made
-
-
-def _is_dataset(path: Path) -> bool:
-    if not path.is_dir():
-        return path.suffix.lower() in SUFFIXES and path.is_file()
-    signs = ("dataset_dict.json", "state.json", "*.parquet", "*/*.parquet", "data/*.jsonl")
-    return any(next(path.glob(sign), None) is not None for sign in signs)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from evaltap.evaluator.cases.datasets.cases import CaseFiles
+from evaltap.evaluator.cases.datasets.case_files import CaseFiles
 from evaltap.evaluator.cases.identity import BadLine
 from evaltap.evaluator.cases.references import JoinCount, References
 from evaltap.schemas.data import CaseData, json_bytes

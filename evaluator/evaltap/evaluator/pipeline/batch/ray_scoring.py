@@ -15,7 +15,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from evaltap.evaluator.cases.datasets.columns import Columns, case_or_bad_line
+from evaltap.evaluator.cases.datasets.columns import Columns
+from evaltap.evaluator.cases.datasets.rows import case_or_bad_line
 from evaltap.evaluator.cases.datasets.tables import row_group, row_group_starts
 from evaltap.evaluator.cases.identity import BadLine
 from evaltap.evaluator.cases.origin import NamedCase, case_identity
