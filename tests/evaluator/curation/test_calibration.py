@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evaltap.cli.main import main
-from evaltap.evaluator.analysis.estimates.labels import LabelKey, read_labels
+from evaltap.evaluator.analysis.estimates.label_files import read_labels
+from evaltap.evaluator.analysis.estimates.labels import LabelKey
 from evaltap.evaluator.analysis.stats.estimate import Cell, Profile, estimate, estimate_items
 from evaltap.evaluator.analysis.stats.labelled import Judged, Labels
 from evaltap.evaluator.analysis.stats.rate import Rate

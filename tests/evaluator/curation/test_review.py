@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from evaltap.cli.main import main
-from evaltap.evaluator.analysis.estimates.labels import read_labels, reviewed_labels
+from evaltap.evaluator.analysis.estimates.label_files import read_labels
+from evaltap.evaluator.analysis.estimates.labels import reviewed_labels
 from evaltap.evaluator.curation.review.queue import (
     LEASE,
     Item,

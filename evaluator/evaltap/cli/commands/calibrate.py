@@ -10,7 +10,8 @@ from evaltap.cli.messages import print_json
 from evaltap.cli.options.score import CalibrateOptions
 from evaltap.cli.progress import progress
 from evaltap.cli.scoring import case_scorer, judge_session
-from evaltap.evaluator.analysis.estimates.labels import feedback_labels, read_labels
+from evaltap.evaluator.analysis.estimates.label_files import read_labels
+from evaltap.evaluator.analysis.estimates.labels import feedback_labels
 from evaltap.evaluator.analysis.stats.rate import Rate
 from evaltap.evaluator.curation.calibration.verdicts import (
     Calibrated,

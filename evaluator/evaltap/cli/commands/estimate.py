@@ -3,7 +3,7 @@
 from evaltap.cli.messages import print_json, say
 from evaltap.cli.options.inspect import EstimateOptions
 from evaltap.cli.stores import open_stores
-from evaltap.evaluator.analysis.estimates.labels import read_labels
+from evaltap.evaluator.analysis.estimates.label_files import read_labels
 from evaltap.evaluator.analysis.estimates.rates import estimate_rates
 from evaltap.evaluator.analysis.estimates.scope import Scope
 from evaltap.evaluator.analysis.traffic import told_of_runs

@@ -1,31 +1,14 @@
-"""Human labels of cases, turns or rubrics, from JSON Lines or CSV."""
+"""Human labels of cases, turns or rubrics, and the rates that they correct."""
 
-import csv
-import io
-import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Final, NamedTuple
-
-import orjson
 
 from evaltap.evaluator.analysis.estimates.turns import Turns
 from evaltap.evaluator.analysis.stats.estimate import Estimate
 from evaltap.evaluator.analysis.stats.labelled import Judged, Labels, people
 from evaltap.evaluator.store.queries import Parameters, Scratch, StoreReader
-from evaltap.evaluator.store.remote.client import open_to_read
-from evaltap.schemas.data import Json
-from evaltap.schemas.errors import FormatError, InputError
-from evaltap.schemas.files.content import read_bytes
-
-_PASS: Final = frozenset({"pass", "passed", "true", "yes", "1", "1.0"})
-_FAIL: Final = frozenset({"fail", "failed", "false", "no", "0", "0.0"})
-_FIELDS: Final = ("evalId", "invocationId", "rubricId", "metricName", "evalSetId", "appName")
-_FORM: Final = (
-    "expected evalId and label (pass or fail), optionally invocationId, rubricId, metricName,"
-    " evalSetId, appName, weight"
-)
+from evaltap.schemas.errors import InputError
 
 
 class LabelKey(NamedTuple):
@@ -49,35 +32,6 @@ class Label(NamedTuple):
     """How many turns with a verdict it was drawn from; None: it was picked, and counts for its turn alone."""
     stored: bool = False
     """Whether it is of a turn in the store, so that it may lack a score although its ids are right."""
-
-
-def read_labels(path: Path) -> list[Label]:
-    """Read labels, one per line; raise FormatError for an invalid or repeated label.
-
-    For a DuckDB file, return the verdicts of its reviews.
-    """
-    if path.suffix == ".duckdb":
-        return _reviewed(path)
-    rows = _csv_rows(path) if path.suffix.lower() == ".csv" else _json_rows(path)
-    labels: dict[LabelKey, Label] = {}
-    for line, row in rows:
-        label = _label(row, line, path)
-        if label.key in labels:
-            raise _bad(path, line, f"repeats the ids of line {labels[label.key].line}; keep one")
-        labels[label.key] = label
-    if not labels:
-        raise FormatError(f"contains no labels; {_FORM}", path=str(path))
-    return list(labels.values())
-
-
-def _reviewed(path: Path) -> list[Label]:
-    with open_to_read(path) as store:
-        labels = reviewed_labels(store)
-    if not labels:
-        raise FormatError(
-            "nothing has been reviewed here yet; use `evaltap review`", path=str(path)
-        )
-    return labels
 
 
 def reviewed_labels(store: StoreReader, queue: str = "") -> list[Label]:
@@ -111,62 +65,6 @@ def _labels(store: StoreReader, query: str, parameters: Parameters = None) -> li
             store.rows(query, parameters), start=1
         )
     ]
-
-
-def _label(row: Mapping[str, Json], line: int, path: Path) -> Label:
-    unknown = [name for name in row if name not in (*_FIELDS, "label", "weight", "note")]
-    if unknown:
-        raise _bad(path, line, f"found {', '.join(map(str, unknown))}; {_FORM}, note")
-    texts = [row.get(name) for name in _FIELDS]
-    if any(text is not None and not isinstance(text, str) for text in texts):
-        raise _bad(path, line, f"an id is not a string; {_FORM}")
-    key = LabelKey(*(text or "" for text in texts))
-    if not key.eval_id:
-        raise _bad(path, line, f"no evalId; {_FORM}")
-    given = str(row.get("label", "")).strip().lower()
-    if given not in _PASS | _FAIL:
-        raise _bad(path, line, f"label is {row.get('label')!r}; expected pass or fail")
-    return Label(key, given in _PASS, line, _weight(row.get("weight"), line, path))
-
-
-def _weight(given: Json, line: int, path: Path) -> float:
-    """Return how many turns a label stands for; in CSV it is a text."""
-    if given in (None, ""):
-        return 1.0
-    try:
-        weight = float(str(given))  # no bool and no list
-    except ValueError:
-        weight = math.nan
-    if not 1 <= weight < math.inf:
-        raise _bad(path, line, f"weight is {given!r}; expected a number of turns, at least 1")
-    return weight
-
-
-def _json_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Json]]]:
-    for number, text in enumerate(read_bytes(path).splitlines(), start=1):
-        if not text.strip():
-            continue
-        try:
-            row = orjson.loads(text)
-        except orjson.JSONDecodeError as error:
-            raise _bad(path, number, f"not JSON ({error}); {_FORM}") from None
-        if not isinstance(row, dict):
-            raise _bad(path, number, f"not a JSON object; {_FORM}")
-        yield number, row
-
-
-def _csv_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Json]]]:
-    try:
-        text = read_bytes(path).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise FormatError(f"is not UTF-8 ({error.reason})", path=str(path)) from None
-    reader = csv.DictReader(io.StringIO(text, newline=""), restkey="more columns")
-    for row in reader:
-        yield reader.line_num, row
-
-
-def _bad(path: Path, line: int, message: str) -> FormatError:
-    return FormatError(message, path=str(path), place=f"line {line}")
 
 
 class Corrected(NamedTuple):
