@@ -23,6 +23,7 @@ from evaltap.schemas.log.location import (
 
 if TYPE_CHECKING:
     from evaltap.evaluator.ingest.sources.kafka import KafkaSource
+    from evaltap.recorder.sources.otlp_topics import TopicTraces
 
 
 def open_source(
@@ -93,10 +94,8 @@ def report_telemetry(source: CaseSource) -> None:
     """Report the counts of raw telemetry on stderr, if the source reads any."""
     if not isinstance(source, OtlpSource):
         return
-    from evaltap.recorder.sources.otlp_topics import TopicTraces  # compiles all patterns
-
-    assert isinstance(source.assembler, TopicTraces)  # see _assembler
-    counts, waiting = source.assembler.counters, source.assembler.buffer.counters
+    traces = cast("TopicTraces", source.assembler)  # see _assembler
+    counts, waiting = traces.counters, traces.buffer.counters
     dropped = "".join(f", {count:,} {reason}" for reason, count in sorted(counts.dropped.items()))
     print(
         f"telemetry: {counts.messages:,} messages ({counts.metrics_skipped:,} of metrics skipped,"

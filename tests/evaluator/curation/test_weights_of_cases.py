@@ -166,10 +166,12 @@ def test_a_session_of_which_several_turns_were_picked_does_not_stand_for_turns_l
         given = (out, "--metrics", str(tmp_path / "metrics.json"))
         main(["score", *given, "--db", str(tmp_path / f"{unit}.duckdb"), "--json"])
         (scored,) = json.loads(capsys.readouterr().out)["metrics"]
-        scores[unit] = (made["covered"], made["with_several_picked_turns"])
-        scores[unit] += (scored["represented_turns"], scored["represented_pass_rate"])
+        scores[unit] = [
+            *(made[name] for name in ("covered", "with_several_picked_turns")),
+            *(scored[name] for name in ("represented_turns", "represented_pass_rate")),
+        ]
 
-    assert scores == {"session": (0.1, 1, 1, 0.0), "turn": (1.0, 0, 10, 0.9)}
+    assert scores == {"session": [0.1, 1, 1, 0.0], "turn": [1.0, 0, 10, 0.9]}
 
 
 def test_a_case_that_its_recipe_no_longer_makes_represents_nothing(

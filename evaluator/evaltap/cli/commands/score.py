@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from evaltap.cli.interpreter import collecting_rarely, switching_often
 from evaltap.cli.messages import say
@@ -39,9 +39,6 @@ from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.missing import no_such_file
 from evaltap.schemas.text import counted
-
-if TYPE_CHECKING:
-    pass
 
 SHOWN_BAD_LINES: Final = 5
 _OF_ONE_PROCESS_VARIABLES: Final = ("EVALTAP_JUDGE_RPM", "EVALTAP_JUDGE_TPM")

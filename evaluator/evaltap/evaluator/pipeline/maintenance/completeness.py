@@ -23,7 +23,9 @@ from evaltap.schemas.wire.dead_letter import read_headers
 from evaltap.schemas.wire.record import Manifest, RecordError, WireRecord, decode_record, parse_seq
 
 if TYPE_CHECKING:
+    from evaltap.evaluator.store.database import Store
     from evaltap.evaluator.store.queries import StoreReader
+    from evaltap.evaluator.store.remote.client import RemoteReader
 
 MERGE_AT = 10_000
 """The number of ranges after which those of a log are merged: records of producers may be interleaved."""
@@ -166,11 +168,7 @@ def accounts(log: Path | None, db: Path | None) -> list[Account]:
             for account in found.values():
                 account.ended = True
     if db is not None:
-        # Imported here because the account of a log needs no DuckDB: `doctor` next to an agent has
-        # none.
-        from evaltap.evaluator.store.remote.client import open_to_read
-
-        with open_to_read(db) as store:
+        with _opened(db) as store:
             _read_store(store, found)
             began_now = bool(
                 store.rows("SELECT 1 FROM meta WHERE starts_with(key, 'began_now:') LIMIT 1")
@@ -206,15 +204,21 @@ def _state(account: Account, highest_seq: int, drops: dict[str, int], closing: b
     account.closed = account.closed or closing
 
 
+def _opened(db: Path) -> "Store | RemoteReader":
+    # Imported here because the account of a log needs no DuckDB: `doctor` next to an agent has none.
+    from evaltap.evaluator.store.remote.client import open_to_read
+
+    return open_to_read(db)
+
+
 def _continues_at(log: LocalLog, db: Path | None) -> int:
     """Return the offset from which a store continues a log; 0 without a store."""
     if db is None:
         return 0
     from evaltap.evaluator.ingest.sources.local_log import partition_of
     from evaltap.evaluator.ingest.sources.positions import stored_offsets
-    from evaltap.evaluator.store.remote.client import open_to_read
 
-    with open_to_read(db) as store:
+    with _opened(db) as store:
         return stored_offsets(store).get(partition_of(log), 0)
 
 
