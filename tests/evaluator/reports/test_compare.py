@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from evaltap.evaluator.analysis.stats.rate import Interval, Rate
-from evaltap.evaluator.reports.compare.metrics import usage_changes
-from evaltap.evaluator.reports.compare.model import MetricChange, Totals
+from evaltap.evaluator.reports.compare.metrics import usage_changes, verdict_of
+from evaltap.evaluator.reports.compare.model import MetricChange, Rules, Totals
 from evaltap.evaluator.reports.compare.sides import Recording
 from evaltap.evaluator.reports.compare.wording import difference
 from support.builders.cases import make_case, make_records, make_turn, write_log
@@ -481,3 +481,37 @@ def test_a_difference_that_rounds_to_zero_has_no_minus() -> None:
     )  # fmt: skip
 
     assert difference(change) == "+0.0 points (95 %: +0.0 to +0.0)"
+
+
+@pytest.mark.parametrize(
+    ("costs_of_head", "verdict", "reason"),
+    [
+        ([0.1] * 10, "pass", []),
+        ([0.3] * 10, "regression", ["cost: 3.00 times base (3.00 to 3.00), at most 1.2"]),
+        (
+            [None] * 10,
+            "inconclusive",
+            ["cost: known in no case of both sides; --max-cost-ratio is undecided"],
+        ),
+        (
+            [0.1] * 9 + [None],
+            "inconclusive",
+            ["cost: known on one side only, in 1 case; --max-cost-ratio is undecided"],
+        ),
+    ],
+)
+def test_a_limit_on_cost_is_undecided_where_the_cost_was_not_recorded(
+    costs_of_head: list[float | None], verdict: str, reason: list[str]
+) -> None:
+    cases = [("a", "s", f"c{number}") for number in range(10)]
+    base, head = (
+        {
+            case: [Recording("t", "", "", cost, None)]
+            for case, cost in zip(cases, costs, strict=True)
+        }
+        for costs in ([0.1] * 10, costs_of_head)
+    )
+    usage = usage_changes(base, head, cases, level=0.05)
+
+    assert verdict_of([], usage, Rules(max_cost_ratio=1.2)) == (verdict, reason)
+    assert verdict_of([], usage, Rules())[0] == "pass"

@@ -12,6 +12,7 @@ from evaltap.evaluator.ingest.landing.lander import Lander
 from evaltap.evaluator.ingest.sources.base import Partition, SourceBatch, SourceRecord
 from evaltap.evaluator.reports.diff_lines import lines_of
 from evaltap.evaluator.reports.evidence import Comparison, evidence_of
+from evaltap.evaluator.reports.markdown import markdown as markdown_report
 from evaltap.evaluator.reports.model import Limits, Step, pattern, reason_groups, shared_words
 from evaltap.evaluator.reports.reader import read_report
 from evaltap.evaluator.reports.summary import summarise
@@ -384,7 +385,9 @@ def test_what_nobody_recorded_is_unknown_and_not_zero(tmp_path: Path) -> None:
 
     agent = report.agent
     assert (agent.count, agent.cost_usd, agent.with_cost) == (3, 0.5, 1)
-    assert (agent.input_tokens, agent.output_tokens) == (7, None)
+    assert (agent.input_tokens, agent.output_tokens, agent.with_tokens) == (7, None, 0)
+    told = "0.5 USD (unknown for 2 turns); 7 tokens in, ? out (unknown for 3 turns)"
+    assert told in markdown_report(report)
     assert (agent.latency_p95_ms, agent.with_latency) == (100, 1)
     spent = {one.eval_id: (one.cost_usd, one.latency_ms) for one in report.cases}
     assert spent == {"a": (0.5, 100), "b": (None, None)}

@@ -169,6 +169,8 @@ def _print(options: RunOptions, finished: Finished) -> None:
     parts += [f"{outcome.crashed} crashed"] if outcome.crashed else []
     parts += [f"{outcome.invalid} invalid (no evidence, in no rate)"] if outcome.invalid else []
     cost = "" if outcome.cost_usd is None else f", ${outcome.cost_usd:.4f}"
+    if cost and outcome.unpriced:
+        cost += f" (unknown for {counted(outcome.unpriced, 'turn')})"
     print(f"{finished.plan.experiment_id}: {', '.join(parts)} in {finished.seconds:.1f} s{cost}")
     if progress.decision is not None:
         print(f"target {options.until}: {progress.decision}")

@@ -13,6 +13,7 @@ from evaltap.evaluator.reports.safe_text import visible
 from evaltap.evaluator.reports.summary import MetricCounts, Summary, exit_code
 from evaltap.evaluator.reports.terminal import crashed_line
 from evaltap.evaluator.reports.text import difference_lines
+from evaltap.evaluator.reports.usage import unknown
 from evaltap.schemas.text import counted
 
 MAX_BYTES: Final = 1_000_000
@@ -118,16 +119,24 @@ def _metric_row(row: MetricCounts, *, crashed: bool) -> tuple[str, ...]:
 
 
 def _use(name: str, use: Usage) -> list[str]:
+    noun = "turn" if name == "agent" else "call"
+
+    def of_known(told: str, known: int) -> str:
+        missing = unknown(use.count - known, noun)
+        return f"{told} ({missing})" if missing else told
+
     parts = []
     if use.cost_usd is not None:
-        parts.append(f"{use.cost_usd:,.4g} USD")
+        parts.append(of_known(f"{use.cost_usd:,.4g} USD", use.with_cost))
     if use.input_tokens is not None or use.output_tokens is not None:
-        parts.append(f"{use.input_tokens or 0:,} tokens in, {use.output_tokens or 0:,} out")
+        used = (use.input_tokens, use.output_tokens)
+        into, out = ("?" if count is None else f"{count:,}" for count in used)
+        parts.append(of_known(f"{into} tokens in, {out} out", use.with_tokens))
     if use.latency_p95_ms is not None:
         parts.append(
             f"latency {_ms(use.latency_p50_ms)} (median), {_ms(use.latency_p95_ms)} (95th percentile)"
         )
-    about = counted(use.count, "turn" if name == "agent" else "call")
+    about = counted(use.count, noun)
     if use.estimated_turns is not None:
         about = f"all traffic ({use.estimated_turns:,.0f} turns, {use.count:,} of them recorded)"
     return [f"**{name}**, {about}: {'; '.join(parts)}."] if parts else []

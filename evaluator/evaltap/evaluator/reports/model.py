@@ -93,6 +93,7 @@ class Usage:
     latency_p50_ms: float | None = None
     latency_p95_ms: float | None = None
     with_latency: int = 0
+    with_tokens: int = 0
     cached: int = 0
     """The number of answers from a cache."""
     estimated_turns: float | None = None

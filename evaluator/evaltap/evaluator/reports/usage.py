@@ -13,6 +13,7 @@ from evaltap.evaluator.reports.model import Usage
 from evaltap.evaluator.reports.scope import ReportedScores
 from evaltap.evaluator.store.database import sql
 from evaltap.schemas.data import CaseData
+from evaltap.schemas.text import counted
 
 Number = TypeVar("Number", int, float)
 
@@ -60,14 +61,16 @@ def usage_of(uses: Sequence[TurnUse]) -> Usage:
         percentile(latencies, 0.5),
         percentile(latencies, 0.95),
         len(latencies),
+        sum(use.input_tokens is not None and use.output_tokens is not None for use in uses),
     )
 
 
 def usage_in(scored: ReportedScores, rows: str) -> Usage:
     """Return the same of the rows of a query, added up in the store."""
-    ((count, cost, costs, tokens_in, tokens_out, latencies, known),) = scored.rows(
+    ((count, cost, costs, tokens_in, tokens_out, latencies, known, with_tokens),) = scored.rows(
         "SELECT count(*), sum(cost_usd), count(cost_usd), sum(input_tokens), sum(output_tokens),"
-        f" quantile_cont(latency_ms, [0.5, 0.95]), count(latency_ms) {rows}"
+        " quantile_cont(latency_ms, [0.5, 0.95]), count(latency_ms), count(input_tokens + output_tokens)"
+        f" {rows}"
     )
     p50, p95 = latencies or (None, None)
     return Usage(
@@ -79,6 +82,7 @@ def usage_in(scored: ReportedScores, rows: str) -> Usage:
         p50,
         p95,
         known,
+        with_tokens,
     )
 
 
@@ -119,6 +123,11 @@ def traffic_usage(scored: ReportedScores, recorded: Usage) -> Usage:
 def total(values: Sequence[Number]) -> Number | None:
     """Return the sum; None without values, because unrecorded usage is not zero."""
     return sum(values[1:], values[0]) if values else None
+
+
+def unknown(count: int, noun: str) -> str:
+    """Say of how many turns or calls something was not recorded, which is in no sum; empty for none."""
+    return f"unknown for {counted(count, noun)}" if count else ""
 
 
 def _known(values: Iterable[Number | None]) -> list[Number]:

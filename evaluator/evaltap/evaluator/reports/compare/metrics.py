@@ -371,21 +371,18 @@ def usage_changes(
     )
     changes = []
     for name, unit, value in measures:
-        logs = [
-            (one, other)
-            for key in cases
-            if (one := _mean_log(map(value, base.get(key, ())))) is not None
-            and (other := _mean_log(map(value, head.get(key, ())))) is not None
-        ]
+        sides = [[_mean_log(map(value, of.get(key, ()))) for of in (base, head)] for key in cases]
+        logs = [(one, other) for one, other in sides if one is not None and other is not None]
         if not logs:
             continue
+        of_one = sum((one is None) != (other is None) for one, other in sides)
         differences = [other - one for one, other in logs]
         found = mean_score(differences)
         low, high = (math.exp(end) for end in found.interval)
         ratio = replace(found, value=math.exp(found.value), interval=Interval(low, high))
         before, now = (math.exp(fmean(side)) for side in zip(*logs, strict=True))
         p_value = sign_flip_p_value(differences, level=level)
-        changes.append(UsageChange(name, unit, before, now, ratio, p_value))
+        changes.append(UsageChange(name, unit, before, now, ratio, p_value, of_one))
     return tuple(changes)
 
 
@@ -431,6 +428,7 @@ def verdict_of(
     undecided = [
         *lost,
         *(one for metric in deciding for one in _undecided(metric, rules)),
+        *_unlimited(usage, rules),
         *unclear,
     ]
     if undecided:
@@ -449,12 +447,31 @@ def _worse(
     for metric in metrics:
         if regressed(metric, rules):
             yield f"{metric.metric}: worse by {points(metric.drop)}, {p_value(metric.adjusted_p or 0.0)}"
-    limits = {"cost": rules.max_cost_ratio, "latency": rules.max_latency_ratio}
+    limits = _limits(rules)
     for use in usage:
         limit = limits[use.name]
         ratio = use.ratio
         if limit is not None and ratio.interval.low > limit:
             yield f"{use.name}: {ratio.value:.2f} times base ({ratio.interval:.2f}), at most {limit:g}"
+
+
+def _limits(rules: Rules) -> dict[str, float | None]:
+    return {"cost": rules.max_cost_ratio, "latency": rules.max_latency_ratio}
+
+
+def _unlimited(usage: Sequence[UsageChange], rules: Rules) -> Iterator[str]:
+    """Yield why a limit on cost or latency is undecided: what was not recorded keeps no limit."""
+    known: dict[str, UsageChange] = {use.name: use for use in usage}
+    for name, limit in _limits(rules).items():
+        use = known.get(name)
+        if limit is None or (use and use.of_one_side <= MISSING * (use.ratio.n + use.of_one_side)):
+            continue
+        where = (
+            f"on one side only, in {counted(use.of_one_side, 'case')}"
+            if use
+            else "in no case of both sides"
+        )
+        yield f"{name}: known {where}; --max-{name}-ratio is undecided"
 
 
 def _minimum(

@@ -151,6 +151,8 @@ class UsageChange:
     """Head divided by base; its interval is unbounded with one case."""
     p_value: float
     """Two-sided, by flipping signs across cases."""
+    of_one_side: int = 0
+    """The cases for which only one side recorded it."""
 
     @property
     def is_bounded(self) -> bool:

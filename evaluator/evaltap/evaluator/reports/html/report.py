@@ -22,6 +22,7 @@ from evaltap.evaluator.reports.html.rendering import KEYS, STATIC, templates
 from evaltap.evaluator.reports.model import SEVERITY, CaseReport, Cell, Report, Usage, group_key
 from evaltap.evaluator.reports.summary import exit_code
 from evaltap.evaluator.reports.text import TraceUrl
+from evaltap.evaluator.reports.usage import unknown
 from evaltap.schemas.text import counted
 
 FILE_BYTES: Final = 9_200_000
@@ -161,15 +162,19 @@ def _use_tiles(name: str, use: Usage, noun: str) -> list[Tile]:
         remark = f"median {duration(use.latency_p50_ms)}, {counted(use.with_latency, noun)}{_of_all(use)}"
         found.append(Tile(f"{name} latency, p95", duration(use.latency_p95_ms), remark))
     if use.cost_usd is not None:
-        missing = use.count - use.with_cost
-        remark = f"unknown for {counted(missing, noun)}" if missing else counted(use.count, noun)
+        remark = unknown(use.count - use.with_cost, noun) or counted(use.count, noun)
         remark += f", {use.cached:,} from the cache" if use.cached else ""
         if use.recorded is not None and use.recorded.cost_usd is not None:
             remark += f"; all traffic, {money(use.recorded.cost_usd)} of it recorded"
         found.append(Tile(f"{name} cost", money(use.cost_usd), remark))
     if use.input_tokens is not None or use.output_tokens is not None:
         tokens = (use.input_tokens or 0) + (use.output_tokens or 0)
-        remark = f"{amount(use.input_tokens or 0)} in, {amount(use.output_tokens or 0)} out{_of_all(use)}"
+        used = (use.input_tokens, use.output_tokens)
+        into, out = ("?" if count is None else amount(count) for count in used)
+        remark = f"{into} in, {out} out"
+        if missing := unknown(use.count - use.with_tokens, noun):
+            remark += f", {missing}"
+        remark += _of_all(use)
         found.append(Tile(f"{name} tokens", amount(tokens), remark))
     return found
 
