@@ -29,7 +29,7 @@ from evaltap.evaluator.scoring.judge_session import JudgeSession
 from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.store.database import Store
 from evaltap.experiments.early_stop import parse_until
-from evaltap.experiments.outcome import CaseOutcome, MetricOutcome
+from evaltap.experiments.outcome import CaseOutcome, MetricOutcome, Outcome
 from evaltap.experiments.partners import User
 from evaltap.experiments.plan import CaseSet, only, read_set
 from evaltap.experiments.result_file import write_result
@@ -168,10 +168,8 @@ def _print(options: RunOptions, finished: Finished) -> None:
     parts = [f"{counted(outcome.scored, 'run')} scored"]
     parts += [f"{outcome.crashed} crashed"] if outcome.crashed else []
     parts += [f"{outcome.invalid} invalid (no evidence, in no rate)"] if outcome.invalid else []
-    cost = "" if outcome.cost_usd is None else f", ${outcome.cost_usd:.4f}"
-    if cost and outcome.unpriced:
-        cost += f" (unknown for {counted(outcome.unpriced, 'turn')})"
-    print(f"{finished.plan.experiment_id}: {', '.join(parts)} in {finished.seconds:.1f} s{cost}")
+    took = f"{', '.join(parts)} in {finished.seconds:.1f} s"
+    print(f"{finished.plan.experiment_id}: {took}{_cost(outcome)}")
     if progress.decision is not None:
         print(f"target {options.until}: {progress.decision}")
     if progress.stopped_by in _CUT_SHORT:
@@ -179,6 +177,13 @@ def _print(options: RunOptions, finished: Finished) -> None:
         print(f"stopped ({progress.stopped_by}); go on with: {shlex.join(again)}")
     elif bad:
         print(_next(options.db, finished.plan.version, bad))
+
+
+def _cost(outcome: Outcome) -> str:
+    if outcome.cost_usd is None:
+        return ""
+    missing = f" (unknown for {counted(outcome.unpriced, 'turn')})" if outcome.unpriced else ""
+    return f", ${outcome.cost_usd:.4f}{missing}"
 
 
 def _line_of(metric: MetricOutcome) -> str:
