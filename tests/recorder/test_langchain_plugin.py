@@ -3,12 +3,14 @@
 import threading
 from collections.abc import Iterator
 from typing import Annotated, Any
+from uuid import UUID, uuid4
 
 import pytest
 from langchain.agents import create_agent
 from langchain.agents.middleware import ToolRetryMiddleware, wrap_tool_call
 from langchain.agents.structured_output import ToolStrategy
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.outputs import ChatGeneration, LLMResult
 from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.runnables import RunnableLambda, RunnablePassthrough
 from langchain_core.tools import InjectedToolCallId, tool
@@ -16,6 +18,8 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import InjectedState, ToolNode
 from pydantic import BaseModel
 
+from evaltap.recorder import MemorySink, Recorder
+from evaltap.recorder.plugins.langchain import EvaltapHandler
 from plugin_drivers.driver import ALL, AgentSpec, Step, Tap, call, get_order, says, tapped
 from plugin_drivers.langchain import LangChain, memory, model, user
 
@@ -270,3 +274,42 @@ def test_what_a_graph_keeps_beside_its_messages_is_the_state_after_the_turn(
 
     (case,) = alone.recorder.cases
     assert case["actualConversation"][0]["state"] == {"cart": ["A-1"], "draft": "x"}
+
+
+def test_parallel_branches_that_call_their_models_at_once_are_one_turn() -> None:
+    class Slow(dict[str, Any]):
+        """An input that is still read when the second branch calls its model."""
+
+        def get(self, key: str, default: Any = None) -> Any:
+            reading.set()
+            began.wait(5)
+            second.join(0.2)
+            return super().get(key, default)
+
+    sink, reading, began = MemorySink(), threading.Event(), threading.Event()
+    recorder = Recorder(sink=sink)
+    handler = EvaltapHandler(recorder=recorder)
+    root, branches = uuid4(), [uuid4(), uuid4()]
+
+    def calls_model(branch: UUID, said: str) -> None:
+        given: list[BaseMessage] = [HumanMessage(f"for the {said} branch")]
+        handler.on_chat_model_start({}, [given], run_id=branch, parent_run_id=root)
+        message = ChatGeneration(message=AIMessage(said))
+        handler.on_llm_end(LLMResult(generations=[[message]]), run_id=branch)
+
+    handler.on_chain_start({}, Slow(messages=[HumanMessage("Both, please")]), run_id=root)
+    first = threading.Thread(target=calls_model, args=(branches[0], "first"))
+    second = threading.Thread(target=calls_model, args=(branches[1], "second"))
+    first.start()
+    assert reading.wait(5)
+    second.start()
+    began.set()
+    first.join()
+    second.join()
+    handler.on_chain_end({"messages": [AIMessage("Done.")]}, run_id=root)
+    recorder.close()
+
+    (case,) = sink.cases
+    (turn,) = case["actualConversation"]
+    said = [one["content"] for one in turn["intermediateResponses"]]
+    assert (turn["userContent"]["content"], sorted(said)) == ("Both, please", ["first", "second"])

@@ -7,6 +7,7 @@ without a parent in which a model or a tool is called. Sub-graphs, chains and ag
 part of the turn; whatever happens inside a tool is the work of a sub-agent.
 """
 
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -60,6 +61,7 @@ class Turn:
     inputs: object
     name: str | None
     run: ObservedRun | None = None
+    starting: threading.Lock = field(default_factory=threading.Lock)
     is_interrupted: bool = False
     """Whether a step waits for a person."""
 
@@ -246,25 +248,30 @@ class EvaltapHandler(BaseCallbackHandler):
             turn.inputs = inputs
 
     def _run(self, level: Level) -> ObservedRun:
-        """Return the level's run, starting it if necessary."""
+        """Return the level's run, starting it if necessary: once, whichever parallel branch is first."""
         turn = level.turn
         if turn.run is None:
-            outer = enclosing(self._recorder)
-            if outer is not None:
-                turn.run, level.parent = outer
-                return turn.run
-            turn.run = ObservedRun(
-                self._recorder,
-                ORIGIN,
-                session_id=first_of(turn.metadata, SESSION_KEYS),
-                user_id=first_of(turn.metadata, ("user_id",)),
-                agent_name=turn.name,
-                begun_ns=turn.begun_ns,
-                clock=self._clock,
-            )
-            turn.run.resumed = attribute(turn.inputs, "resume") is not None
-            self._record_user_message(turn.run, turn.inputs)
+            with turn.starting:
+                turn.run = turn.run or self._started(level)
         return turn.run
+
+    def _started(self, level: Level) -> ObservedRun:
+        turn, outer = level.turn, enclosing(self._recorder)
+        if outer is not None:
+            run, level.parent = outer
+            return run
+        run = ObservedRun(
+            self._recorder,
+            ORIGIN,
+            session_id=first_of(turn.metadata, SESSION_KEYS),
+            user_id=first_of(turn.metadata, ("user_id",)),
+            agent_name=turn.name,
+            begun_ns=turn.begun_ns,
+            clock=self._clock,
+        )
+        run.resumed = attribute(turn.inputs, "resume") is not None
+        self._record_user_message(run, turn.inputs)
+        return run
 
     @staticmethod
     def _record_user_message(run: ObservedRun, given: object) -> None:
