@@ -530,3 +530,34 @@ def test_times_of_langsmith_for_javascript_are_milliseconds(tmp_path: Path) -> N
     (turn,) = turns(read(tmp_path, {"runs": [run]}))
 
     assert turn["telemetry"]["latencyMs"] == 1500
+
+
+def test_results_of_promptfoo_are_turns_with_their_repeats(tmp_path: Path) -> None:
+    """As `promptfoo eval -o results.json --repeat 2` writes them, or as `.jsonl`, a line each."""
+    results = [
+        {
+            "prompt": {"raw": "Hi"},
+            "promptIdx": 0,
+            "provider": {"id": "mine:agent"},
+            "success": not failure,
+            "testIdx": number,
+            "vars": {"q": "Hi"},
+            "failureReason": failure,
+            "testCase": {"description": "greets", "vars": {"q": "Hi"}},
+            "response": {"output": "Hello"},
+        }
+        for number, failure in enumerate((0, 2))
+    ]
+    (tmp_path / "results.json").write_text(json.dumps({"results": {"results": results}}))
+    (tmp_path / "results.jsonl").write_text("\n".join(map(json.dumps, results)))
+
+    for name in ("results.json", "results.jsonl"):
+        found = recognise([tmp_path / name])
+
+        assert [(case["evalId"], case["source"]["run"]) for case in found.cases] == [
+            ("greets", "repeat-1"), ("greets", "repeat-2"),
+        ]  # fmt: skip
+        assert [outline(turn) for turn in turns(found)] == [
+            ("Hi", [], "Hello", "ok"), ("Hi", [], None, "error"),
+        ]  # fmt: skip
+        assert (found.files[0].format, found.files[0].contents) == ("promptfoo results", "2 cases")

@@ -10,6 +10,7 @@ import orjson
 
 from evaltap.evaluator.cases.datasets.columns import Columns
 from evaltap.evaluator.cases.datasets.inspect_logs import is_inspect_log, refuse_binary, samples_of
+from evaltap.evaluator.cases.datasets.promptfoo import is_results, numbered, promptfoo_result
 from evaltap.evaluator.cases.datasets.rows import row_case
 from evaltap.evaluator.cases.datasets.shapes import is_dialogue, is_trajectory
 from evaltap.evaluator.store.file_type import is_database, is_log
@@ -307,12 +308,22 @@ def _rows_of_object(whole: JsonObject, path: str, name: str) -> _Rows | None:
         return [whole], "chat messages"
     if is_inspect_log(whole):
         return [one for one in samples_of(whole) if isinstance(one, dict)], "Inspect log"
+    if is_results(whole):
+        return _promptfoo(whole["results"]["results"])
     cases = whole.get("evalCases")
     return (cases, "eval set") if isinstance(cases, list) else None
 
 
+def _promptfoo(results: Sequence[Json]) -> _Rows | None:
+    found = [promptfoo_result(one) for one in numbered(results) if isinstance(one, dict)]
+    rows = [one for one in found if one is not None]
+    return (rows, "promptfoo results") if len(rows) == len(results) else None
+
+
 def _rows_of_list(whole: list[Json]) -> _Rows | None:
     if all(isinstance(one, dict) for one in whole):
+        if (results := _promptfoo(whole)) is not None:
+            return results
         if all("evalId" in one for one in whole):
             return whole, "eval set"
         if all(map(is_trajectory, whole)):

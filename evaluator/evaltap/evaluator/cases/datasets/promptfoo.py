@@ -3,7 +3,7 @@
 Source: JSON and JSON Lines that promptfoo 0.115 writes (`promptfoo eval -o results.json`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import orjson
@@ -24,11 +24,15 @@ def is_results(data: Mapping[str, Json]) -> bool:
 
 
 def results_of(data: Mapping[str, Json]) -> list[Json]:
-    """Return the results, with the number of each repeat.
+    """Return the results of a file, with the number of each repeat."""
+    return numbered(data["results"]["results"])
+
+
+def numbered(results: Sequence[Json]) -> list[Json]:
+    """Return results with the number of each repeat.
 
     With `--repeat`, promptfoo numbers the repeats of a test as if they were tests.
     """
-    results = data["results"]["results"]
     tests: dict[bytes, set[int]] = {}
     for row in filter(_is_result, results):
         tests.setdefault(_test(row), set()).add(row["testIdx"])
