@@ -196,7 +196,7 @@ def _print(options: CurateOptions, report: dict[str, Any]) -> None:
         )
     if several := report["with_several_picked_turns"]:
         print(
-            f"  with several picked turns: {counted(several, 'session')}; it stands for turns like the last"
+            f"  with several picked turns: {counted(several, 'session')}; each stands for turns like its last"
             " one only (--unit turn makes each turn a case)"
         )
     if health := report["health"]:
