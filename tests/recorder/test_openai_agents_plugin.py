@@ -128,3 +128,27 @@ def test_arguments_that_are_no_json_are_kept_as_the_model_wrote_them(
     (asked_for,) = turn["tools"]
     assert asked_for[:3] == ("c1", "get_order", '{"order_id": ')
     assert turn["errors"] != [None]
+
+
+def test_equal_parallel_calls_keep_their_results_whichever_ends_first(
+    tap: Tap[OpenAIAgents],
+) -> None:
+    begun: list[asyncio.Event] = []
+
+    @function_tool
+    async def tick(n: int) -> str:
+        begun.append(asyncio.Event())
+        place = len(begun)
+        if place == 1:  # the first call ends last
+            await begun[0].wait()
+        elif place == 3:
+            begun[0].set()
+        return f"the {place}."
+
+    calls = [call("tick", f"c{place}", n=1) for place in (1, 2, 3)]
+    steps = [says("", *calls), says("Done.")]
+
+    tap.ask(Agent("support", model=chat_model(*steps), tools=[tick]), "Go")
+
+    results = [(one[0], one[3]) for one in tap.turn(parallel=True)["tools"]]
+    assert results == [("c1", "the 1."), ("c2", "the 2."), ("c3", "the 3.")]

@@ -173,11 +173,12 @@ class EvaltapTraceProcessor(TracingProcessor):
             )
 
     def _span_ended(self, span: Span[SpanData]) -> None:
-        trace = self._traces.get(span.trace_id)
+        trace, data = self._traces.get(span.trace_id), span.span_data
+        if trace is not None and isinstance(data, FunctionSpanData):
+            self._claim_equal(trace, span.span_id, data)
         node = trace.nodes.pop(span.span_id, None) if trace is not None else None
         if node is None or node.level is None:
             return
-        data = span.span_data
         if isinstance(data, ResponseSpanData):
             self._responded(node, node.level, data)
         elif isinstance(data, GenerationSpanData):
@@ -247,6 +248,21 @@ class EvaltapTraceProcessor(TracingProcessor):
         texts = [m.text.value for m in messages if m.text is not None and m.text.value]
         parts = [*chain.from_iterable(message.media for message in messages)]
         level.record_message("".join(texts) or None, calls, node.agent, parts)
+
+    def _claim_equal(self, trace: _Trace, span_id: str, data: FunctionSpanData) -> None:
+        """Claim the calls of spans that began before an equal one ended: in the order of their starts."""
+        ended = trace.nodes.get(span_id)
+        for node in trace.nodes.values() if ended is not None else ():
+            if node is ended:
+                return
+            other = node.span.span_data if node.span is not None else None
+            if (
+                isinstance(other, FunctionSpanData)
+                and ended is not None
+                and node.level is ended.level
+                and (other.name, other.input) == (data.name, data.input)
+            ):
+                self._claim(node)
 
     def _claim(self, node: _Node) -> str:
         """Return the key of the call that a function span executes."""
