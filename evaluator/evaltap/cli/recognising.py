@@ -31,7 +31,7 @@ from evaltap.schemas.files.adk_older import is_older_eval_file, newer_eval_set
 from evaltap.schemas.files.documents import case_data
 from evaltap.schemas.files.magic_numbers import log_instead, store_instead
 from evaltap.schemas.files.validation import describe
-from evaltap.schemas.text import counted
+from evaltap.schemas.text import counted, some_of
 
 _KEYS_SHOWN: Final = 6
 _PLACES_SHOWN: Final = 5
@@ -206,9 +206,7 @@ def _is_transcript(line: object) -> bool:
 
 def _without_messages(empty: Sequence[int], places: Sequence[str]) -> str:
     where = [places[n] if len(places) > 1 else f"[{n}]" for n in empty]
-    more = ", …" if len(where) > _PLACES_SHOWN else ""
-    shown = ", ".join(where[:_PLACES_SHOWN])
-    return f"{counted(len(empty), 'chat')} without messages ({shown}{more})"
+    return f"{counted(len(empty), 'chat')} without messages ({some_of(where, _PLACES_SHOWN)})"
 
 
 def _case_of(row: Mapping[str, Json], number: int, path: str, place: str, eval_id: str) -> CaseData:

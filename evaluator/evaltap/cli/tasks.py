@@ -18,7 +18,7 @@ from evaltap.experiments.running import Finished
 from evaltap.experiments.tasks.base import Task, TaskCases, TaskOptions, find_task, make_cases
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.formats.metric import EvalMetric
-from evaltap.schemas.text import counted
+from evaltap.schemas.text import counted, some_of
 
 SHOWN = 3
 _NOT_GIVEN = Path()
@@ -113,15 +113,10 @@ def _sources(given: TaskRunOptions) -> dict[str, str]:
 
 
 def _report_skipped(name: str, made: TaskCases) -> None:
-    if not made.problems:
-        return
-    shown = "; ".join(made.problems[:SHOWN])
-    more = ", ..." if len(made.problems) > SHOWN else ""
-    say(
-        "run",
-        f"{name}: {counted(len(made.problems), 'row')} left out, of"
-        f" {len(made.problems) + len(made.cases):,} ({shown}{more}); --strict stops instead",
-    )
+    if left_out := len(made.problems):
+        rows = f"{counted(left_out, 'row')} left out, of {left_out + len(made.cases):,}"
+        shown = some_of(made.problems, SHOWN, "; ")
+        say("run", f"{name}: {rows} ({shown}); --strict stops instead")
 
 
 def _as_set(

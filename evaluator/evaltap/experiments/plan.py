@@ -27,7 +27,7 @@ from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.content import eval_set_name
 from evaltap.schemas.files.documents import iter_cases
 from evaltap.schemas.formats.case import ConversationScenario
-from evaltap.schemas.text import counted, did_you_mean
+from evaltap.schemas.text import counted, did_you_mean, some_of
 
 LONGEST_SHOWN: Final = 20
 """Problems that are listed; the others are counted."""
@@ -190,12 +190,9 @@ def read_case(data: CaseData) -> RunCase:
 
 def refuse(place: str, problems: Sequence[str]) -> None:
     """Raise InputError that lists all problems, if there are any."""
-    if not problems:
-        return
-    listed = [f"  {one}" for one in problems[:LONGEST_SHOWN]]
-    if (more := len(problems) - LONGEST_SHOWN) > 0:
-        listed.append(f"  … and {more} more")
-    raise InputError("\n".join([f"{place}: cannot be run:", *listed]))
+    if problems:
+        shown = some_of(problems, LONGEST_SHOWN, "\n  ")
+        raise InputError(f"{place}: cannot be run:\n  {shown}")
 
 
 def _case(eval_id: str, data: CaseData, problems: list[str]) -> RunCase:

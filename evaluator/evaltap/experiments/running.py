@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -38,7 +38,7 @@ from evaltap.experiments.tool_calls import MockChoice
 from evaltap.experiments.worker import WorkerSettings, config_for
 from evaltap.recorder.delivery.redaction_key import configured_redactor
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.text import counted
+from evaltap.schemas.text import counted, some_of
 
 _Z_TWO_SIDED: Final = 1.96
 _Z_POWER: Final = 0.8416
@@ -133,7 +133,7 @@ class Request:
         if lacking and not self.expected_agent:
             found.append(
                 f"{counted(len(lacking), 'case')} of the set take their expected turns from another agent:"
-                f" {listed(lacking, 3)}; name it with --expected-agent"
+                f" {some_of(lacking, 3)}; name it with --expected-agent"
             )
         return found
 
@@ -206,10 +206,9 @@ def _metric_problems(scorer: CaseScorer, cases: CaseSet) -> Iterator[str]:
     bare = [one.eval_id for one in cases.cases if not one.has_reference]
     for metric in scorer.metrics:
         if bare and needs_expected(metric):
-            some = ", ".join(bare[:3]) + (", …" if len(bare) > 3 else "")
             yield (
                 f"{metric.metric_name} compares with expected turns, which {counted(len(bare), 'case')}"
-                f" of the set lacks: {some}"
+                f" of the set lacks: {some_of(bare, 3)}"
             )
         for model in judge_models_of(metric):
             try:
@@ -357,12 +356,6 @@ def _checked_agent(
         raise
 
 
-def listed(names: Sequence[str], most: int = 5) -> str:
-    """Return some names and the number of the others."""
-    rest = len(names) - most
-    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
-
-
 @dataclass(frozen=True, slots=True)
 class DryRun:
     """What an experiment would do."""
@@ -378,38 +371,28 @@ class DryRun:
     """Cases with a simulated user."""
     cost_usd: float | None
     """As past units of this set cost on average; None without any."""
-    drops: tuple[float, float]
-    """The smallest drop of the pass rate that a comparison with as many runs finds with 80 %: if runs of a
-    case tell nothing of each other, and if they all end alike."""
-    rate: float
+    smallest_drop: Mapping[str, float]
+    """Of the pass rate, that a comparison with as many runs finds with 80 %: if runs of a case tell nothing
+    of each other (`independent`), and if they all end alike (`alike`)."""
+    supposed_pass_rate: float
     """The pass rate that this supposes: that of the past, otherwise 0.9."""
 
     def data(self) -> dict[str, Any]:
-        return {
-            "set": self.set,
-            "cases": self.cases,
-            "runs": self.runs,
-            "units": self.units,
-            "agent_calls": self.agent_calls,
-            "simulated": self.simulated,
-            "cost_usd": self.cost_usd,
-            "smallest_drop": {"independent": self.drops[0], "alike": self.drops[1]},
-            "supposed_pass_rate": self.rate,
-        }
+        return asdict(self)
 
     def lines(self) -> list[str]:
         """Describe it for people."""
         cost = (
             "unknown" if self.cost_usd is None else f"about ${self.cost_usd:.2f}, as in past runs"
         )
-        low, high = self.drops
+        low, high = self.smallest_drop.values()
         return [
             f"{self.set}: {counted(self.cases, 'case')}, {self.runs} each;"
             f" {counted(self.units, 'run')} to make,{' at most' if self.simulated else ''}"
             f" {counted(self.agent_calls, 'call')} of the agent",
             f"cost: {cost}",
-            f"the smallest drop that this finds, from {self.rate:.0%}: {low:.1%} if runs of a case are"
-            f" independent, {high:.1%} if they end alike (more cases help then, more runs do not)",
+            f"the smallest drop that this finds, from {self.supposed_pass_rate:.0%}: {low:.1%} if runs of a"
+            f" case are independent, {high:.1%} if they end alike (more cases help then, more runs do not)",
         ]
 
 
@@ -461,9 +444,9 @@ def dry_run(request: Request, scorer: CaseScorer, store: Store) -> DryRun:
         agent_calls=sum(one.most_turns for one in rest),
         simulated=sum(one.scenario is not None for one in cases),
         cost_usd=None if cost is None else cost * len(rest),
-        drops=(
-            min(1.0, smallest / math.sqrt(len(cases) * request.runs)),
-            min(1.0, smallest / math.sqrt(len(cases))),
-        ),
-        rate=supposed,
+        smallest_drop={
+            "independent": min(1.0, smallest / math.sqrt(len(cases) * request.runs)),
+            "alike": min(1.0, smallest / math.sqrt(len(cases))),
+        },
+        supposed_pass_rate=supposed,
     )

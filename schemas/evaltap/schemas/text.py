@@ -1,7 +1,7 @@
 """Helpers for texts in messages: counts, times, truncation, suggestions."""
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -13,6 +13,12 @@ _FAILED: Final = re.compile(r"\s*(?:error|exception|traceback)\b\s*[:(]", re.IGN
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun, `1 turn` or `2 turns`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def some_of(texts: Sequence[str], most: int, separator: str = ", ") -> str:
+    """Return the first texts, and how many others there are: `a, b, and 3 more`."""
+    left = len(texts) - most
+    return separator.join([*texts[:most], *([f"and {left:,} more"] if left > 0 else [])])
 
 
 def begins_as_error(text: str) -> bool:

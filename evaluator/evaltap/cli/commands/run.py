@@ -33,17 +33,10 @@ from evaltap.experiments.outcome import CaseOutcome, MetricOutcome, Outcome
 from evaltap.experiments.partners import User
 from evaltap.experiments.plan import CaseSet, only, read_set
 from evaltap.experiments.result_file import write_result
-from evaltap.experiments.running import (
-    Finished,
-    Request,
-    dry_run,
-    listed,
-    run_experiment,
-    tried_agent,
-)
+from evaltap.experiments.running import Finished, Request, dry_run, run_experiment, tried_agent
 from evaltap.experiments.tool_calls import is_served
 from evaltap.schemas.errors import EvaltapError, InputError
-from evaltap.schemas.text import counted
+from evaltap.schemas.text import counted, some_of
 
 T = TypeVar("T")
 _CUT_SHORT = ("interrupted", "budget")
@@ -213,7 +206,7 @@ def _line_of_case(case: CaseOutcome) -> str:
     invalid = f", {case.invalid} invalid" if case.invalid else ""
     invalid += f", {case.not_evaluated} not evaluated" if case.not_evaluated else ""
     flaky = ", flaky" if case.runs and case.flaky else ""
-    why = f": {listed(case.reasons, 2)}" if case.reasons else ""
+    why = f": {some_of(case.reasons, 2)}" if case.reasons else ""
     return visible(
         f"  {case.eval_id}: {case.passed}/{case.runs} passed{crashed}{invalid}{flaky}{why}"
     )

@@ -28,7 +28,7 @@ from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.documents import metrics_of
 from evaltap.schemas.files.missing import no_such_file
-from evaltap.schemas.text import counted
+from evaltap.schemas.text import counted, some_of
 
 _STDIN: Final = Path("-")
 _SKIPPED_SHOWN: Final = 10
@@ -123,9 +123,9 @@ def _file_lines(files: Sequence[FileRead]) -> Iterator[str]:
 def _nothing(files: Sequence[FileRead], given: Sequence[Path]) -> str:
     if not files:
         return f"{', '.join(map(str, given))}: contains no files"
-    reasons = [f"{file.path.name}: {file.skipped}" for file in files[:_SKIPPED_SHOWN]]
-    more = f"; and {len(files) - _SKIPPED_SHOWN:,} more" if len(files) > _SKIPPED_SHOWN else ""
-    return f"no turns found; {'; '.join(reasons)}{more} (docs/how-to/try.md lists the formats)"
+    reasons = [f"{file.path.name}: {file.skipped}" for file in files]
+    some = some_of(reasons, _SKIPPED_SHOWN, "; ")
+    return f"no turns found; {some} (docs/how-to/try.md lists the formats)"
 
 
 def _next(options: TryOptions) -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import Final, Literal, NamedTuple
 from evaltap.evaluator.analysis.estimates.turns import MEDIAN
 from evaltap.evaluator.monitoring.measures import shown
 from evaltap.schemas.data import Json
-from evaltap.schemas.text import counted, utc_text
+from evaltap.schemas.text import counted, some_of, utc_text
 
 _TIMES: Final = ("at", "since", "silenced_until")
 Status = Literal["firing", "resolved", "ok", "learning", "waiting", "no_data"]
@@ -163,9 +163,7 @@ def subject(event: Event) -> str:
 
 def summary(event: Event) -> str:
     """Return the state of a watch as a sentence."""
-    more = ", ".join(one.subject for one in event.also[:_NAMED])
-    if len(event.also) > _NAMED:
-        more += f" and {len(event.also) - _NAMED} more"
+    more = some_of([one.subject for one in event.also], _NAMED)
     return f"{_summary(event)}; also {more}" if more else _summary(event)
 
 

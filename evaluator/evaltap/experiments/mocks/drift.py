@@ -1,8 +1,8 @@
 """The drift report: by tool, what was answered, what was not, and what was no longer asked."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from evaltap.evaluator.scoring.criteria.content.json_value import difference
@@ -16,7 +16,6 @@ _ALIKE = 0.6
 class ToolDrift:
     """The calls of one tool over many units."""
 
-    tool: str
     hits: int = 0
     misses: int = 0
     real: int = 0
@@ -31,44 +30,34 @@ class ToolDrift:
     """How arguments differ from those recorded, for calls that missed while a recorded one was not made."""
 
     def data(self) -> dict[str, Any]:
-        return {
-            "hits": self.hits,
-            "misses": self.misses,
-            "real": self.real,
-            "invented": self.invented,
-            "closest": self.closest,
-            "unused": self.unused,
-            "changed_arguments": [
-                {"difference": text, "count": count}
-                for text, count in self.changed.most_common(_EXAMPLES)
-            ],
+        found = asdict(self)
+        del found["changed"]
+        most = self.changed.most_common(_EXAMPLES)
+        return found | {
+            "changed_arguments": [{"difference": text, "count": count} for text, count in most]
         }
 
 
 def drift_of(units: Iterable[Mapping[str, Any] | None]) -> dict[str, ToolDrift]:
     """Return the drift by tool; `units` are what `Tape.data` returned."""
-    found: dict[str, ToolDrift] = {}
-
-    def of(tool: str) -> ToolDrift:
-        return found.setdefault(tool, ToolDrift(tool))
-
+    of: defaultdict[str, ToolDrift] = defaultdict(ToolDrift)
     for unit in units:
         for turn in (unit or {}).get("turns", ()):
             for tool, count in turn["hits"].items():
-                of(tool).hits += count
+                of[tool].hits += count
             for one in turn["real"]:
-                of(one["tool"]).real += 1
+                of[one["tool"]].real += 1
             for one in turn["invented"]:
-                of(one["tool"]).invented += 1
+                of[one["tool"]].invented += 1
             for one in turn.get("closest", ()):  # earlier stores have none
-                of(one["tool"]).closest += 1
+                of[one["tool"]].closest += 1
             for one in () if turn["misses"] else turn["unused"]:  # a miss cuts the turn short
-                of(one["tool"]).unused += 1
+                of[one["tool"]].unused += 1
             for one in turn["misses"]:
-                of(one["tool"]).misses += 1
+                of[one["tool"]].misses += 1
                 if text := _changed(one, turn["unused"]):
-                    of(one["tool"]).changed[text] += 1
-    return dict(sorted(found.items()))
+                    of[one["tool"]].changed[text] += 1
+    return dict(sorted(of.items()))
 
 
 def _changed(missed: Mapping[str, Any], unused: Iterable[Mapping[str, Any]]) -> str:

@@ -268,8 +268,8 @@ def _invalid(replayed: Iterable[ReplayedSession]) -> Iterator[str]:
 def _renamed(drawn: Drawn, drift: Mapping[str, ToolDrift]) -> Iterator[str]:
     """Say which tools seem to have another name now."""
     known = names(one.recording for one in drawn.cases.cases)
-    asked = [one.tool for one in drift.values() if one.hits]
-    return renamed((one.tool for one in drift.values() if one.misses), known, asked)
+    asked = [tool for tool, one in drift.items() if one.hits]
+    return renamed((tool for tool, one in drift.items() if one.misses), known, asked)
 
 
 def _forks(drawn: Drawn, replayed: Sequence[ReplayedSession]) -> list[ForkedTool]:

@@ -20,7 +20,7 @@ from evaltap.schemas.data import CaseData, Json
 from evaltap.schemas.errors import ConfigurationError, InputError
 from evaltap.schemas.files.documents import case_data, metrics_of
 from evaltap.schemas.formats.metric import EvalMetric
-from evaltap.schemas.text import counted, did_you_mean_one_of
+from evaltap.schemas.text import counted, did_you_mean_one_of, some_of
 
 TASK_GROUP: Final = "evaltap.tasks"
 SHOWN: Final = 5
@@ -147,11 +147,9 @@ def make_cases(
         defaults = {"evalId": eval_id, "evalSetId": name, "sessionInput": session}
         made.cases.append(case_data({**defaults, **case}))
     if made.problems and (strict or not made.cases):
-        shown = [f"  {one}" for one in made.problems[:SHOWN]]
-        more = len(made.problems) - SHOWN
-        shown += [f"  ... and {more:,} more"] if more > 0 else []
         what = f"{counted(len(made.problems), 'row')} of {name} make no case"
-        raise InputError("\n".join([f"{source}: {what}:", *shown]))
+        shown = some_of(made.problems, SHOWN, "\n  ")
+        raise InputError(f"{source}: {what}:\n  {shown}")
     if not made.cases:
         raise InputError(f"{source}: has no rows for {name}")
     return made

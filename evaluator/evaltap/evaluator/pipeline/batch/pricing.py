@@ -17,33 +17,24 @@ DAYS: Final = 7
 class Price:
     """The price of a rule; numbers are per day, and None where the store has no data for them."""
 
-    rule: str
+    name: str
+    """The rule's."""
     metrics: tuple[str, ...]
     rate: float
     """The share of its turns that would be scored: all that match `always`, and the rate of the others."""
-    turns: float
+    turns_per_day: float
     """Turns that match its `where`."""
-    always: float
+    always_per_day: float
     """Those of them that match a condition of `always`."""
-    scored: float
-    calls: float | None
+    scored_per_day: float
+    calls_per_day: float | None
     """Requests to judges; None if the metrics scored nothing in these days."""
-    usd: float | None
+    usd_per_day: float | None
     over_budget: bool
     """Whether the budget would lower the rate."""
 
     def data(self) -> dict[str, Json]:
-        return {
-            "name": self.rule,
-            "metrics": list(self.metrics),
-            "rate": self.rate,
-            "turns_per_day": self.turns,
-            "always_per_day": self.always,
-            "scored_per_day": self.scored,
-            "calls_per_day": self.calls,
-            "usd_per_day": self.usd,
-            "over_budget": self.over_budget,
-        }
+        return asdict(self)
 
 
 def price_rules(store: StoreReader, rules: MonitorFile) -> list[Price]:
@@ -70,24 +61,14 @@ def _price(
     given = {"metrics": rule.metrics, "since": since}
     ((known, calls, usd, unpriced),) = store.rows(_SPENT, given)
     scored = always + (turns - always) * rule.rate
-    calls_each = calls / known if known else None
-    usd_each = usd / known if known and not unpriced else None
-    found = Price(
-        rule.name,
-        tuple(rule.metrics),
-        scored / turns if turns else rule.rate,
-        turns,
-        always,
-        scored,
-        None if calls_each is None else scored * calls_each,
-        None if usd_each is None else scored * usd_each,
-        over_budget=False,
-    )
+    calls = scored * calls / known if known else None
+    usd = scored * usd / known if known and not unpriced else None
     budget = rule.budget
     over = budget is not None and (
-        _more(found.usd, budget.usd_per_day) or _more(found.calls, budget.calls_per_day)
+        _more(usd, budget.usd_per_day) or _more(calls, budget.calls_per_day)
     )
-    return Price(**{**asdict(found), "over_budget": over})
+    rate = scored / turns if turns else rule.rate
+    return Price(rule.name, tuple(rule.metrics), rate, turns, always, scored, calls, usd, over)
 
 
 def _more(spent: float | None, limit: float | None) -> bool:
@@ -117,8 +98,10 @@ def price_lines(rules: MonitorFile, prices: Sequence[Price] | None) -> Iterator[
     if rules.score and not prices:
         yield "cost of the score rules: unknown, no turn has landed"
     for one in prices:
-        calls = "judge calls unknown" if one.calls is None else f"{one.calls:,.1f} judge calls"
-        usd = "cost unknown" if one.usd is None else f"{one.usd:,.4f} USD"
-        yield f"  {one.rule}: per day {one.scored:,.1f} of {one.turns:,.1f} turns, {calls}, {usd}"
+        calls, usd = one.calls_per_day, one.usd_per_day
+        asked = "judge calls unknown" if calls is None else f"{calls:,.1f} judge calls"
+        cost = "cost unknown" if usd is None else f"{usd:,.4f} USD"
+        turns = f"{one.scored_per_day:,.1f} of {one.turns_per_day:,.1f} turns"
+        yield f"  {one.name}: per day {turns}, {asked}, {cost}"
         if one.over_budget:
             yield "    exceeds its budget, so the sampling rate is lowered every hour"

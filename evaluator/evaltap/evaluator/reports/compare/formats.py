@@ -20,7 +20,7 @@ from evaltap.evaluator.reports.junit import Suite, Test, class_part, junit_docum
 from evaltap.evaluator.reports.markdown import diff_block, escape, table
 from evaltap.evaluator.reports.redaction import redacted
 from evaltap.schemas.files.content import write_bytes
-from evaltap.schemas.text import counted
+from evaltap.schemas.text import counted, some_of
 
 
 def write_comparison(
@@ -97,9 +97,7 @@ def _head(found: Comparison) -> Iterator[str]:
 
 def _tail(found: Comparison) -> Iterator[str]:
     for title, names in wording.listed(found):
-        more = len(names) - _NAMES
-        shown = ", ".join(escape(name) for name in names[:_NAMES])
-        yield f"{title.capitalize()}: {shown}" + (f", and {more:,} more" if more > 0 else "")
+        yield f"{title.capitalize()}: {some_of([*map(escape, names)], _NAMES)}"
     yield "\n".join(f"> {escape(note)}" for note in found.notes)
 
 

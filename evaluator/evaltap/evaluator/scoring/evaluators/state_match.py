@@ -6,6 +6,7 @@ from evaltap.evaluator.scoring.criteria.calls.diff import Change
 from evaltap.evaluator.scoring.criteria.calls.similarity import Similarity
 from evaltap.evaluator.scoring.evaluators.against_references import criterion_of
 from evaltap.schemas.formats.metric import EvalMetric
+from evaltap.schemas.text import some_of
 
 _SHOWN = 8
 
@@ -29,5 +30,4 @@ class StateMatch(TurnEvaluator):
         wanted, found = expected.data["state"], turn.data["state"]
         score = self._similarity.pair(wanted, found)
         changes = [str(Change(*each)) for each in self._similarity.changes(wanted, found)]
-        more = f"; and {len(changes) - _SHOWN} more" if len(changes) > _SHOWN else ""
-        return score, "; ".join(changes[:_SHOWN]) + more if score < 1 else ""
+        return score, some_of(changes, _SHOWN, "; ") if score < 1 else ""
