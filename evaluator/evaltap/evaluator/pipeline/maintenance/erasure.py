@@ -172,12 +172,7 @@ def erase_from_store(path: Path, subject: Subject, *, dry_run: bool) -> Erased:
     sessions = list(subject.sessions | subject.names)
     removed: dict[str, int] = {}
     with Store(path, create=False) as store:
-        letters = [
-            letter
-            for chunk in store.stream(_DEAD_LETTERS, size=LETTERS_PER_READ)
-            for letter, headers, *texts in chunk
-            if any(subject.is_mentioned(one) for one in (*_parts(headers), *map(_bytes, texts)))
-        ]
+        letters = [letter for (letter,) in _letters(store, subject, "rowid")]
         found = _mentions(store, subject, sessions)
         for table in _session_tables(store):
             where, given = _theirs(table, subject, sessions)
@@ -199,14 +194,7 @@ def erase_from_archive(path: Path, subject: Subject, *, dry_run: bool) -> Erased
     sessions = list(subject.sessions | subject.names)
     with ArchiveStore(path) as store:
         found = _mentions(store, subject, sessions)
-        letters = [
-            tuple(place)
-            for chunk in store.stream(_ARCHIVED_LETTERS, size=LETTERS_PER_READ)
-            for *place, headers, key, value, detail in chunk
-            if any(
-                map(subject.is_mentioned, (*_parts(headers), *map(_bytes, (key, value, detail))))
-            )
-        ]
+        letters = _letters(store, subject, _LETTER)
         doomed: dict[str, tuple[str, Mapping[str, object]]] = {
             table: _theirs(table, subject, sessions)
             for table in store.column(_TABLES_OF_SESSIONS)
@@ -216,23 +204,16 @@ def erase_from_archive(path: Path, subject: Subject, *, dry_run: bool) -> Erased
         doomed["read_traces"] = (_NAMES_ONE, {"sessions": sessions})
         with store.scratch(_LETTER_PLACES, rows=letters) as named:
             theirs = f"(SELECT (topic, number, place) FROM {named})"
-            doomed["dead_letters"] = (f"(topic, partition_number, record_offset) IN {theirs}", {})
+            doomed["dead_letters"] = (f"({_LETTER}) IN {theirs}", {})
             removed = remove_rows(store, doomed, dry_run=dry_run)
     return Erased(str(path), removed, found)
 
 
-_ARCHIVED_LETTERS = """
-SELECT topic, partition_number, record_offset, record_headers, record_key, record_value, detail
-FROM dead_letters
-"""
+_LETTER = "topic, partition_number, record_offset"
 _LETTER_PLACES = "SELECT ''::VARCHAR AS topic, 0::INTEGER AS number, 0::BIGINT AS place WHERE false"
 _TABLES_OF_SESSIONS = (
     "SELECT table_name FROM duckdb_columns() WHERE column_name = 'eval_id' AND NOT internal"
 )
-
-_DEAD_LETTERS = """
-SELECT rowid, record_headers, record_key, record_value, detail FROM dead_letters
-"""
 
 _NAMES_ONE = """
 (trace_id IN (SELECT trace_id FROM turns WHERE eval_id IN $sessions)
@@ -244,6 +225,17 @@ _NAMES_ONE = """
 _FORGET_NAMES = f"UPDATE read_traces SET memory = '' WHERE {_NAMES_ONE}"
 
 
+def _letters(store: Store, subject: Subject, named: str) -> list[tuple[object, ...]]:
+    """Return the names, by some columns, of the dead letters that mention the subject."""
+    query = f"SELECT record_headers, record_key, record_value, detail, {named} FROM dead_letters"
+    return [
+        tuple(name)
+        for chunk in store.stream(query, size=LETTERS_PER_READ)
+        for headers, key, value, detail, *name in chunk
+        if any(map(subject.is_mentioned, (*_parts(headers), *map(_bytes, (key, value, detail)))))
+    ]
+
+
 def _session_tables(store: Store) -> list[str]:
     rows = store.rows(
         "SELECT c.table_name FROM duckdb_columns() c JOIN duckdb_tables() t USING (table_name)"
@@ -252,7 +244,7 @@ def _session_tables(store: Store) -> list[str]:
     return [name for (name,) in rows]
 
 
-def _delete(store: Store, tables: Collection[str], subject: Subject, letters: list[int]) -> None:
+def _delete(store: Store, tables: Collection[str], subject: Subject, letters: list[object]) -> None:
     sessions = list(subject.sessions | subject.names)
     summaries = Summaries(store)
     with store.transaction():
