@@ -9,6 +9,7 @@ machine.  Turns have 4 tool calls, a reference and two metrics, as in kafka_thro
 
 import argparse
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -16,16 +17,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
+
 from score_files import METRICS, tool_call
 
 from evaltap.evaluator.ingest.sources.base import SourceBatch
-from evaltap.evaluator.ingest.sources.memory import MemorySource
 from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
 from evaltap.evaluator.pipeline.live.consumer import Consumer
 from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.files.documents import metrics_of
 from evaltap.schemas.wire.record import WireRecord, encode_case
+from support.builders.memory_source import MemorySource
 
 
 class ReadySource(MemorySource):

@@ -13,13 +13,13 @@ import pytest
 from evaltap.evaluator.ingest.sources.base import CaseSource, Partition, SourceBatch, SourceRecord
 from evaltap.evaluator.ingest.sources.kafka import KafkaSource
 from evaltap.evaluator.ingest.sources.local_log import LocalLogSource
-from evaltap.evaluator.ingest.sources.memory import MemorySource
 from evaltap.evaluator.ingest.topics.clients import create_topics
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.log.local import open_log
 from evaltap.schemas.log.location import KafkaClientName
 from evaltap.schemas.wire.record import WireRecord
 from support.builders.cases import make_case, make_records, write_log
+from support.builders.memory_source import MemorySource
 from support.builders.topics import location, publish
 from support.servers.broker import Broker
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from evaltap.cli.reference import settings_page
 from evaltap.evaluator.ingest.sources.local_log import LocalLogSource
 from evaltap.recorder import PatternRedactor, RecorderConfig
 from evaltap.schemas.wire.record import DecodedCase, Reason, decode_record
+from support.programs.reference import settings_page
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -33,7 +33,7 @@ To add a command:
 2. Give it a line in `GROUPS` or `FAMILIES` in `main.py`.
 3. Write `commands/NAME.py` with `run(options)`. Its imports stand at its top, because the module is imported
    only to run the command. Declarations import neither pydantic nor DuckDB, so that help is quick.
-4. Run `python -m evaltap.cli.reference docs/reference`.
+4. Run `python tests/support/programs/reference.py`.
 """
 
 import argparse

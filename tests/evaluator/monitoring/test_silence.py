@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from evaltap.evaluator.ingest.landing.lander import Lander
-from evaltap.evaluator.ingest.sources.memory import MemorySource
 from evaltap.evaluator.monitoring.history import Alert, read_states
 from evaltap.evaluator.monitoring.replay import Watches
 from evaltap.evaluator.pipeline.live.watcher import CAUGHT_UP_SECONDS, LOOK_SECONDS, LogEnd, Watcher
@@ -15,6 +14,7 @@ from evaltap.schemas.formats.monitor import MonitorFile, Watch
 from evaltap.schemas.wire.record import WireRecord, encode_case
 from support.builders.cases import make_case, make_turn, write_log
 from support.builders.commands import Evaltap
+from support.builders.memory_source import MemorySource
 from support.builders.waiting import wait_for
 from support.worlds.watched_traffic import FIRST, traffic
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from evaltap.evaluator.ingest.landing.cases import assemble
 from evaltap.evaluator.ingest.landing.recent_cases import RecentCases, RecentLimits
 from evaltap.evaluator.ingest.sources.base import SourceBatch
-from evaltap.evaluator.ingest.sources.memory import MemorySource
 from evaltap.evaluator.pipeline.batch.pending import LAST
 from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
 from evaltap.evaluator.pipeline.live.consumer import Consumer, ConsumerLimits
@@ -30,6 +29,7 @@ from support.builders.cases import (
     make_turn,
     write_log,
 )
+from support.builders.memory_source import MemorySource
 
 SCORES = """
 SELECT app_name, eval_set_id, eval_id, revision, metric_name, score, status, reason, turn_count

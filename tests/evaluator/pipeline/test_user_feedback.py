@@ -8,7 +8,6 @@ import pytest
 
 from evaltap.cli.main import main
 from evaltap.evaluator import CaseScorer, MetricOutcome
-from evaltap.evaluator.ingest.sources.memory import MemorySource
 from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
 from evaltap.evaluator.pipeline.live.consumer import Consumer, ConsumerLimits
 from evaltap.evaluator.reports.summary import summarise
@@ -16,6 +15,7 @@ from evaltap.evaluator.store.database import Store
 from evaltap.recorder import MemorySink, Recorder
 from evaltap.schemas import EvalMetric
 from support.builders.cases import make_case, make_turn, write_log
+from support.builders.memory_source import MemorySource
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 

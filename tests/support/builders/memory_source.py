@@ -1,4 +1,4 @@
-"""A source in memory, for tests and notebooks."""
+"""A source of records in memory."""
 
 import threading
 from collections.abc import Iterable, Mapping

@@ -1,11 +1,5 @@
-"""Write the JSON Schemas of the file formats, for readers in other languages.
+"""Write the JSON Schemas of the file formats, for readers in other languages."""
 
-`python -m evaltap.schemas.files.json_schemas FOLDER` writes them. With `--check` it only compares, and
-exits with 1 if they differ.
-"""
-
-import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +12,7 @@ from evaltap.schemas.formats.model import WireModel
 from evaltap.schemas.formats.monitor import MonitorFile
 from evaltap.schemas.formats.result import EvalSetResult
 
+FOLDER = Path(__file__).parents[3] / "schemas/json"
 MODELS: dict[str, type[WireModel]] = {
     "baseline": BaselineFile,
     "eval_case": EvalCase,
@@ -54,27 +49,6 @@ def _without_titles(value: object) -> Any:
     return [_without_titles(item) for item in value] if isinstance(value, list) else value
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Write or check the schema files; return the exit code."""
-    parser = argparse.ArgumentParser(description="Write the JSON Schemas of the file formats.")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--check", action="store_true")
-    options = parser.parse_args(arguments)
-    stale = []
-    for name, text in schemas().items():
-        path = options.folder / name
-        if path.exists() and path.read_bytes() == text:
-            continue
-        stale.append(name)
-        if not options.check:
-            path.write_bytes(text)
-    if options.check and stale:
-        print(
-            f"stale: {', '.join(stale)}; run python -m evaltap.schemas.files.json_schemas",
-            file=sys.stderr,
-        )
-    return 1 if options.check and stale else 0
-
-
 if __name__ == "__main__":
-    raise SystemExit(main())
+    for file_name, text in schemas().items():
+        (FOLDER / file_name).write_bytes(text)
