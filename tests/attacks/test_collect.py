@@ -9,6 +9,7 @@ import ssl
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,14 +21,19 @@ from evaltap.recorder.telemetry import parts
 from evaltap.recorder.telemetry.otlp_protobuf import decode_traces
 from evaltap.schemas.errors import FormatError
 
-EMPTY_JSON = b'{"resourceSpans":[' + b",".join([b"{}"] * 1_200_000) + b"]}"
-FLOODS = {
-    "JSON of nothing, inflated": (gzip.compress(EMPTY_JSON * 4), JSON, "gzip", {413}),
-    "JSON of nothing": (EMPTY_JSON[:4_000_000] + b"]}", JSON, "identity", {400, 413}),
-    "empty resources": (b"\x0a\x00" * 5_000_000, PROTOBUF, "identity", {400}),
-    "empty spans": (b"", PROTOBUF, "gzip", {400}),
-    "gzip members of nothing": (gzip.compress(b"") * 900_000, PROTOBUF, "gzip", {400}),
-    "lists in lists": (b'{"resourceSpans":' + b"[" * 3_000_000, JSON, "identity", {400}),
+
+def empty_json() -> bytes:
+    return b'{"resourceSpans":[' + b",".join([b"{}"] * 1_200_000) + b"]}"
+
+
+# Made by the tests that send them: they take 70 MB, and every worker imports this file.
+FLOODS: dict[str, tuple[Callable[[], bytes], str, str, set[int]]] = {
+    "JSON of nothing, inflated": (lambda: gzip.compress(empty_json() * 4), JSON, "gzip", {413}),
+    "JSON of nothing": (lambda: empty_json()[:4_000_000] + b"]}", JSON, "identity", {400, 413}),
+    "empty resources": (lambda: b"\x0a\x00" * 5_000_000, PROTOBUF, "identity", {400}),
+    "empty spans": (lambda: gzip.compress(empty_spans()), PROTOBUF, "gzip", {400}),
+    "gzip members of nothing": (lambda: gzip.compress(b"") * 900_000, PROTOBUF, "gzip", {400}),
+    "lists in lists": (lambda: b'{"resourceSpans":' + b"[" * 3_000_000, JSON, "identity", {400}),
 }
 
 
@@ -39,17 +45,19 @@ def length_delimited(tag: int, body: bytes) -> bytes:
     return bytes([*digits, size]) + body
 
 
-EMPTY_SPANS = length_delimited(1, length_delimited(2, b"\x12\x00" * 4_000_000))
-EMPTY_ATTRIBUTES = length_delimited(
-    1, length_delimited(2, length_delimited(2, b"\x4a\x00" * 4_000_000))
-)
+def empty_spans() -> bytes:
+    return length_delimited(1, length_delimited(2, b"\x12\x00" * 4_000_000))
+
+
+def empty_attributes() -> bytes:
+    return length_delimited(1, length_delimited(2, length_delimited(2, b"\x4a\x00" * 4_000_000)))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FLOODS)
 def test_no_small_request_keeps_others_waiting(tmp_path: Path, name: str) -> None:
-    body, kind, encoding, codes = FLOODS[name]
-    body = body or gzip.compress(EMPTY_SPANS)
+    make, kind, encoding, codes = FLOODS[name]
+    body = make()
     with collect(tmp_path) as server:
         began = time.monotonic()
         code = server.post(body, kind, content_encoding=encoding)
@@ -63,10 +71,10 @@ def test_no_small_request_keeps_others_waiting(tmp_path: Path, name: str) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("body", [EMPTY_SPANS, EMPTY_ATTRIBUTES, b"\x0a\x00" * 200_000])
-def test_parts_are_counted_before_anything_is_made_of_them(body: bytes) -> None:
+@pytest.mark.parametrize("body", [empty_spans, empty_attributes, lambda: b"\x0a\x00" * 200_000])
+def test_parts_are_counted_before_anything_is_made_of_them(body: Callable[[], bytes]) -> None:
     with pytest.raises(FormatError, match="parts"):
-        parts.check_protobuf(body, parts.TRACES)
+        parts.check_protobuf(body(), parts.TRACES)
 
 
 @pytest.mark.parametrize(
