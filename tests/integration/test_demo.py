@@ -16,6 +16,8 @@ from evaltap.cli.demo.script import SESSIONS, TOOLS, Call, Exchange, Step
 from evaltap.evaluator.store.remote.client import open_to_read
 from support.builders.program import Program
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = "import sys; from evaltap.cli.main import main; sys.exit(main())"
 
 
@@ -48,7 +50,6 @@ def turns() -> list[tuple[str, int, Exchange]]:
     ]
 
 
-@pytest.mark.slow
 def test_every_turn_says_what_the_script_says(store: duckdb.DuckDBPyConnection) -> None:
     recorded = store.sql(
         "SELECT eval_id, user_text, final_text, tool_count, status FROM latest_turns"
@@ -75,7 +76,6 @@ def _masked(text: str) -> str:
     return before + "?" + after.partition(">")[2] if found else text
 
 
-@pytest.mark.slow
 def test_every_tool_call_has_the_scripts_arguments_and_the_tools_result(
     store: duckdb.DuckDBPyConnection,
 ) -> None:
@@ -123,7 +123,6 @@ def test_the_sql_that_it_suggests_runs(store: duckdb.DuckDBPyConnection) -> None
     assert all(store.sql(query).fetchall() for query in QUERIES)
 
 
-@pytest.mark.slow
 def test_with_a_page_the_agent_goes_on_until_a_signal(tmp_path: Path) -> None:
     path = tmp_path / "out" / "cases.duckdb"
     demo = Program(["demo", "--dir", str(path.parent), "--ui", "127.0.0.1:0"], tmp_path)

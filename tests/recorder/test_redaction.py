@@ -149,14 +149,14 @@ def test_nothing_planted_survives_wherever_it_stands(name: str) -> None:
         "ssn", "pin", "otp", "connection_string", "credentials", "password2", "stripe_secret",
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("value", ["tulip", 4711, ["tulip", "rose"], {"inner": "tulip"}])
-def test_a_key_that_names_a_secret_hides_any_value(name: str, value: Any) -> None:
-    redacted = REDACT.value({"outer": [{name: value, "colour": "red"}]})
+def test_a_key_that_names_a_secret_hides_any_value(name: str) -> None:
+    for value in ("tulip", 4711, ["tulip", "rose"], {"inner": "tulip"}):
+        redacted = REDACT.value({"outer": [{name: value, "colour": "red"}]})
 
-    written = orjson.dumps(redacted).decode()
-    assert "tulip" not in written
-    assert "4711" not in written
-    assert "red" in written
+        written = orjson.dumps(redacted).decode()
+        assert "tulip" not in written
+        assert "4711" not in written
+        assert "red" in written
 
 
 @pytest.mark.parametrize(

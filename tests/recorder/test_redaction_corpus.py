@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from evaltap.recorder import PatternRedactor, custom_rule
 from evaltap.schemas.errors import ConfigurationError
-from support.corpora.redaction_corpus import FOLDER, Entry, RandomKeys, entries, harmless, is_found
+from support.corpora.redaction_corpus import FOLDER, RandomKeys, entries, harmless, is_found
 
 REDACT = PatternRedactor(b"k" * 32)
 ENTRIES = entries(1)
@@ -76,11 +76,10 @@ def test_at_most_one_harmless_line_in_a_hundred_is_touched() -> None:
     assert len(touched_in_data) <= len(lines) / 100, touched_in_data
 
 
-@pytest.mark.parametrize("value", ENTRIES[:: len(ENTRIES) // 300], ids=lambda entry: entry.group)
-def test_what_was_redacted_once_is_not_redacted_again(value: Entry) -> None:
-    once = REDACT.value(value.value)
+def test_what_was_redacted_once_is_not_redacted_again() -> None:
+    once = [REDACT.value(one.value) for one in ENTRIES[:: len(ENTRIES) // 300]]
 
-    assert REDACT.value(once) == once
+    assert [(one, again) for one in once if (again := REDACT.value(one)) != one] == []
 
 
 class TestEntropy:

@@ -64,7 +64,7 @@ NIGHT, OFFICE = (0, 6), (8, 17)
     ],
 )
 def test_what_repeats_every_day_or_week_is_no_news(month: Month) -> None:
-    rounds = 20
+    rounds = 12
     found = simulate_months(month, rounds, chance=CHANCE, seed=3)
 
     assert found.alarms <= binomial_bounds(rounds, CHANCE)[1]

@@ -105,7 +105,8 @@ def test_the_list_goes_on_from_a_case(reader: StoreReader, written: str) -> None
     choice = Choice(parse_filter(written))
     ids = list_page(reader, choice, 50).cases
     assert ids
-    for place, one in enumerate(ids):
+    for place in {*range(0, len(ids), 5), len(ids) - 1}:
+        one = ids[place]
         key = one.app, one.eval_set_id, one.eval_id
         before, after, number, of = around(reader, choice, key, indexed_case(reader, key))
         assert (number, of) == ((place + 1, len(ids)) if choice.filter.terms else (0, 0))
