@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from enum import Enum
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -16,6 +17,8 @@ from pydantic import BaseModel
 from evaltap.experiments.mocks.policy import MockPolicy
 from evaltap.experiments.mocks.recorded import recording_of
 from evaltap.experiments.mocks.tape import Tape
+from evaltap.experiments.pseudonyms import Inventions
+from evaltap.experiments.worker import WorkerSettings, recorder_of
 from evaltap.recorder import MemorySink, Recorder, tool
 from evaltap.recorder.answering import TOOL_ANSWERS, ToolMiss
 from support.worlds.framework_runs import Runs, unit_of
@@ -144,6 +147,50 @@ def test_calls_that_a_recorded_call_made_are_not_missed_when_it_is_answered() ->
 
     assert (again, EFFECTS) == (said, [])
     assert tape.turns[-1].is_recorded
+
+
+@tool
+async def quote_later(sku: str) -> str:
+    """Price what was sold, once others have begun, too."""
+    await asyncio.sleep(0)
+    return f"{await sell_later(sku)} at 5"
+
+
+async def quotes_two_at_once(messages: Any) -> str:
+    return " and ".join(await asyncio.gather(quote_later("A"), quote_later("B")))
+
+
+async def quotes_one_by_one(messages: Any) -> str:
+    return f"{await quote_later('A')} and {await quote_later('B')}"
+
+
+@pytest.mark.parametrize("agent", [quotes_two_at_once, quotes_one_by_one])
+def test_calls_that_a_recorded_call_made_are_recorded_again_when_it_is_answered(
+    agent: Any, tmp_path: Path
+) -> None:
+    def recorded_by(recorder: Recorder, sink: MemorySink) -> list[Any]:
+        with recorder, recorder.turn(user="Quote A and B") as turn:
+            turn.respond(asyncio.run(agent([])))
+        (case,) = sink.cases
+        calls = case["actualConversation"][0]["tools"]
+        names = {call["id"]: (call["name"], call["arguments"]) for call in calls if call.get("id")}
+        return [
+            (call["name"], call["arguments"], call["result"], names.get(call.get("parentId")))
+            for call in calls
+        ]
+
+    sink, again = MemorySink(), MemorySink()
+    first = recorded_by(Recorder(sink=sink), sink)
+    tape = Tape(recording_of(sink.cases[0]), MockPolicy())
+    EFFECTS.clear()
+
+    tape.begin()
+    answered = TOOL_ANSWERS.set(tape)
+    recorder, _ = recorder_of(WorkerSettings(log=str(tmp_path / "x.log.db")), Inventions(), again)
+    second = recorded_by(recorder, again)
+    TOOL_ANSWERS.reset(answered)
+
+    assert (len(first), second, EFFECTS) == (4, first, [])
 
 
 class Status(Enum):

@@ -31,14 +31,23 @@ from evaltap.experiments.agents.plain import turn_of
 from evaltap.experiments.dialogue import Dialogue, PartnerError
 from evaltap.experiments.mocks.invent import inventor
 from evaltap.experiments.mocks.policy import MockPolicy
-from evaltap.experiments.mocks.tape import Tape
+from evaltap.experiments.mocks.tape import Tape, Within
 from evaltap.experiments.partners import Partners, User, partners_of
 from evaltap.experiments.pseudonyms import Inventions, restoring
 from evaltap.recorder import Recorder, RecorderConfig, Sink
 from evaltap.recorder.answering import TOOL_ANSWERS, Strays, ToolMiss, refuse_strays
 from evaltap.recorder.copying import readable
 from evaltap.recorder.delivery.redaction_key import configured_redactor
-from evaltap.recorder.observation import Observation, ToolCalled
+from evaltap.recorder.observation import (
+    Failure,
+    ModelCalled,
+    Observation,
+    Responded,
+    RunEnded,
+    RunEvent,
+    ToolCalled,
+    ToolReturned,
+)
 from evaltap.recorder.privacy.redactor import Redactor
 from evaltap.schemas.data import CaseData, Json
 from evaltap.schemas.errors import EvaltapError, InputError
@@ -384,12 +393,37 @@ class _TellingRecorder(Recorder):
     """Tells of recorded calls who answers them: a framework refuses some by itself."""
 
     def observe(self, observation: Observation) -> None:
-        """Record an observation."""
-        if isinstance(observation, ToolCalled):
-            answers = TOOL_ANSWERS.get()
-            if isinstance(answers, Tape):
-                answers.made(observation.name, observation.arguments)
+        """Record an observation, and with a call that was answered those that were made within it then."""
+        answers = TOOL_ANSWERS.get()
+        tape = answers if isinstance(answers, Tape) else None
+        if tape is not None and isinstance(observation, ToolCalled):
+            tape.made(observation.name, observation.arguments, observation.call_id)
+        if tape is not None and isinstance(observation, ModelCalled | Responded | RunEnded):
+            self._observe_within(observation, tape.within())
         super().observe(observation)
+        if tape is not None and isinstance(observation, ToolReturned):
+            self._observe_within(observation, tape.within(observation.call_id))
+
+    def _observe_within(self, now: RunEvent, calls: Sequence[Within]) -> None:
+        for number, one in enumerate(calls):
+            call, time_ns = one.call, now.time_ns + number
+            called = ToolCalled(
+                now.run_id,
+                time_ns,
+                one.key,
+                call.name,
+                None if call.lost_arguments else call.arguments,
+                agent_name=call.agent or None,
+                parent_call_id=one.parent,
+                capture={"arguments": "missing"} if call.lost_arguments else {},
+            )
+            failure = None if call.error is None else Failure(call.error_type or None, call.error)
+            lost = {"result": "missing"} if call.problem and failure is None else {}
+            result = None if lost else call.result
+            super().observe(called)
+            super().observe(
+                ToolReturned(now.run_id, time_ns, one.key, result, failure, capture=lost)
+            )
 
 
 Tell: TypeAlias = Callable[[list[dict[str, Any]]], None]

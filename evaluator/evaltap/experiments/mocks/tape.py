@@ -47,6 +47,16 @@ class Answered:
     """The result, or the exception that was raised."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Within:
+    """A recorded call that another agent made within a call that is answered now."""
+
+    call: RecordedCall
+    key: str
+    parent: str
+    """The key of that call."""
+
+
 @dataclass(slots=True)
 class TurnAnswers:
     """What was asked in a turn."""
@@ -108,6 +118,14 @@ class Tape:
         self._mocks: tuple[DeclaredMock, ...] = ()
         self._made: list[tuple[str, Json]] = []
         """The calls of the turn that were recorded."""
+        self._named: dict[str, tuple[str, Json]] = {}
+        """The calls that were recorded, by their id in the run."""
+        self._within: list[tuple[tuple[str, Json], list[RecordedCall]]] = []
+        """Calls that were answered, and what was made within them then."""
+        self._held: list[Within] = []
+        """What was made within calls that have returned, and is not recorded yet."""
+        self._places: dict[int, int] = {}
+        """The places of recorded calls, by what they are."""
         self._left: list[RecordedCall] = []
         self._redacted = redacted
         """Returns arguments as the recorder would keep them."""
@@ -129,7 +147,8 @@ class Tape:
         own = self._declared[number] if number < len(self._declared) else ()
         self._mocks = (*own, *self._every_turn)
         self.turns.append(TurnAnswers())
-        self.calls, self._made = [], []
+        self.calls, self._made, self._within, self._held = [], [], [], []
+        self._places |= {id(one): place for place, one in enumerate(self._left)}
 
     def end(self) -> None:
         """Note which recorded calls of the turn were not made; raise a miss that was swallowed."""
@@ -213,9 +232,33 @@ class Tape:
         """Return what was asked, as JSON data."""
         return {"turns": [asdict(one) for one in self.turns]}
 
-    def made(self, name: str, arguments: object) -> None:
+    def made(self, name: str, arguments: object, call_id: str = "") -> None:
         """Note a call that was recorded, whether or not it asks for its answer."""
         self._made.append((name, arguments_of(arguments)))
+        self._named[call_id] = self._made[-1]
+
+    def within(self, call_id: str | None = None) -> list[Within]:
+        """Return, once, the calls that other agents made then within calls that were answered now.
+
+        A call that returns (`call_id`) brings those made within it, which wait for the recorded calls before
+        them; without one, nothing is waited for.
+        """
+        with self._lock:
+            called = self._named.get(call_id or "")
+            place = next((at for at, (one, _) in enumerate(self._within) if one == called), None)
+            if place is not None:
+                calls = self._within.pop(place)[1]
+                keys = {one.id: f"{call_id}/{number}" for number, one in enumerate(calls) if one.id}
+                self._held += (
+                    Within(one, f"{call_id}/{number}", keys.get(one.parent, call_id or ""))
+                    for number, one in enumerate(calls)
+                )
+            first = min((self._places[id(one)] for one in self._left), default=len(self._places))
+            due = [
+                one for one in self._held if call_id is None or self._places[id(one.call)] < first
+            ]
+            self._held = [one for one in self._held if one not in due]
+            return sorted(due, key=lambda one: self._places[id(one.call)])
 
     def _take_unasked(self) -> None:
         """Use up calls that were made again without asking: they hand over to another agent, or the framework
@@ -288,16 +331,20 @@ class Tape:
             call = self._equal_call(name, arguments, own_first)
         if call is None or call.problem:
             return None, call.problem if call else self._why(name, arguments, left)
-        self._take(call)
+        if within := self._take(call):
+            self._within.append(((name, arguments), within))
         return call, ""
 
-    def _take(self, call: RecordedCall) -> None:
-        """Use up a call, and the calls that were made within it: they are not made again."""
+    def _take(self, call: RecordedCall) -> list[RecordedCall]:
+        """Use up a call, and return the calls that were made within it: they are not made again."""
         gone = {call.id} if call.id else set()
         self._left.remove(call)
+        before = self._left
         while inner := [one for one in self._left if one.parent in gone]:
             gone |= {one.id for one in inner if one.id}
             self._left = [one for one in self._left if one not in inner]
+        left = {id(one) for one in self._left}
+        return [one for one in before if id(one) not in left]
 
     def _why(self, name: str, arguments: Json, left: list[RecordedCall]) -> str:
         recorded = self._policy.renamed.get(name, name)
