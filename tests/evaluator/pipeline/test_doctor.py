@@ -60,6 +60,19 @@ def test_a_recorder_is_accounted_for_to_the_last_turn(capsys: pytest.CaptureFixt
     assert account["gaps"] == []
 
 
+def test_what_a_redactor_drops_is_left_out_on_purpose_and_not_by_sampling(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    manifest = Manifest("p", 8, NOON, {"sampled_out": 2, "redactor": 3})
+    write_log(Path("log.db"), [*make_records([make_case("s")]), encode_manifest(manifest)])
+
+    main(["doctor", "--log", "log.db"])
+
+    said = capsys.readouterr().out
+    assert "left out on purpose 5" in said
+    assert "+ dropped 5, redactor 3, sampled_out 2" in said
+
+
 @pytest.mark.slow
 def test_records_before_the_start_of_a_store_do_not_wait(
     capsys: pytest.CaptureFixture[str],

@@ -124,9 +124,10 @@ class Total:
     producers: int
     recorded: int
     delivered: int
-    sampled: int
+    intended: int
+    """Turns dropped because somebody chose so: by sampling, or by a redactor that returned nothing."""
     losses: dict[str, int]
-    """Turns dropped for any other reason than sampling, by reason; `lost` are numbers that are missing, and
+    """Turns dropped for any other reason, by reason; `lost` are numbers that are missing, and
     `unlanded` those that the log deleted before the store read them."""
 
     @classmethod
@@ -150,7 +151,7 @@ class Total:
         lost = "".join(f", {reason} {count:,}" for reason, count in self.losses.items())
         return (
             f"{counted(self.producers, 'producer')}: recorded {self.recorded:,},"
-            f" delivered {self.delivered:,}, left out by sampling {self.sampled:,}{lost}"
+            f" delivered {self.delivered:,}, left out on purpose {self.intended:,}{lost}"
         )
 
 
