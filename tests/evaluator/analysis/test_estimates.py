@@ -10,9 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evaltap.evaluator.analysis.estimates.rates import SliceRate
-from evaltap.evaluator.analysis.stats.estimate import Cell, Estimate, Profile, estimate
+from evaltap.evaluator.analysis.stats.estimate import (
+    Cell,
+    Estimate,
+    Profile,
+    estimate,
+    mean_of_cases,
+    rate_of_trials,
+)
 from evaltap.evaluator.analysis.stats.labelled import Judged, Labels, people
-from evaltap.evaluator.analysis.stats.rate import Interval, Rate, t95, wilson_of
+from evaltap.evaluator.analysis.stats.rate import Interval, Rate, pass_at_k, t95, wilson_of
 from evaltap.evaluator.reports.console import console
 from evaltap.evaluator.reports.rates import print_rates
 from support.proofs.estimate_coverage import SETTINGS, Tally, estimated, profiles_of
@@ -219,6 +226,19 @@ def test_equal_scores_everywhere_prove_no_certainty() -> None:
 
     assert found.rate.value == pytest.approx(0.7)
     assert found.rate.interval.low < 0.6
+
+
+def test_the_chance_of_one_try_is_as_certain_as_the_share_of_trials() -> None:
+    rng = np.random.default_rng(3)
+    passes = rng.binomial(8, rng.beta(5, 5, 100)).tolist()
+
+    by_case = mean_of_cases(pass_at_k(8, one, 1) for one in passes)
+    by_trial = rate_of_trials([(8, one, 1) for one in passes])
+
+    assert by_case is not None
+    assert by_trial is not None
+    assert by_case.value == pytest.approx(by_trial.value)
+    assert by_case.interval == pytest.approx(by_trial.interval, abs=0.003)
 
 
 # -- labels ----------------------------------------------------------------------------------------

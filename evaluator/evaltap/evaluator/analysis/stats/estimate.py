@@ -236,9 +236,7 @@ def kish(profiles: Iterable[Profile]) -> float:
     return sum(n / p for n, p in cells) ** 2 / sum(n / p**2 for n, p in cells)
 
 
-def estimate_items(
-    items: Iterable[tuple[Hashable, float, float]], *, unit: Unit = "turns"
-) -> Estimate | None:
+def estimate_items(items: Iterable[tuple[Hashable, float, float]]) -> Estimate | None:
     """Return the estimate from single items: the cluster, the inclusion probability and the score of each."""
     sums: dict[Hashable, dict[float, list[float]]] = {}
     for cluster, probability, score in items:
@@ -249,7 +247,7 @@ def estimate_items(
         tuple(sorted(Cell(p, int(n), total, squares) for p, (n, total, squares) in one.items()))
         for one in sums.values()
     )
-    return estimate((Profile(cells, count) for cells, count in alike.items()), unit=unit)
+    return estimate(Profile(cells, count) for cells, count in alike.items())
 
 
 def rate_of_trials(rows: Sequence[tuple[int, int, int]]) -> Rate | None:
@@ -270,9 +268,11 @@ def rate_of_trials(rows: Sequence[tuple[int, int, int]]) -> Rate | None:
 
 def mean_of_cases(values: Iterable[float]) -> Rate | None:
     """Return the mean of a figure in [0, 1] that each case has, with its interval; None without cases."""
-    found = estimate_items(
-        ((place, 1.0, value) for place, value in enumerate(values)), unit="cases"
+    profiles = (
+        Profile((Cell(1.0, 1, value, value * value),), cases)
+        for value, cases in Counter(values).items()
     )
+    found = estimate(profiles, scores=True, unit="cases")
     return found.rate if found else None
 
 
