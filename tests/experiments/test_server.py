@@ -9,8 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from evaltap.evaluator.page.serving import PageServer
-from evaltap.experiments.server import runs
-from evaltap.experiments.server.entrance import MOST_BODY
+from evaltap.experiments.server import entrance, runs
 from evaltap.experiments.service import RecordedAgent
 from support.builders.served_agents import CASE, TOKEN, TURN, Served, Slow
 
@@ -64,12 +63,16 @@ def test_scripts_of_a_named_page_may_ask(agent: RecordedAgent) -> None:
     assert other.status_code == 403
 
 
-def test_a_body_that_is_too_large_is_refused(client: TestClient) -> None:
-    def parts() -> Iterator[bytes]:
-        for _ in range(MOST_BODY // 1_000_000 + 1):
-            yield b" " * 1_000_000
+def test_a_body_that_is_too_large_is_refused(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(entrance, "MOST_BODY", 100_000)
 
-    said = client.post("/evaluation/runs", headers=AUTHORIZED, content=b" " * (MOST_BODY + 1))
+    def parts() -> Iterator[bytes]:
+        for _ in range(11):
+            yield b" " * 10_000
+
+    said = client.post("/evaluation/runs", headers=AUTHORIZED, content=b" " * 100_001)
     counted = client.post("/evaluation/runs", headers=AUTHORIZED, content=parts())
 
     assert (said.status_code, counted.status_code) == (413, 413)
