@@ -95,6 +95,20 @@ def test_recorded_by_hand() -> None:
     assert case["actualConversation"][0]["telemetry"]["usage"] == [EXPECTED]
 
 
+def test_an_intermediate_text_does_not_hide_what_came_from_the_cache() -> None:
+    sink = MemorySink()
+    with Recorder(sink=sink) as recorder, recorder.turn(user="Hi") as turn:
+        turn.model("claude-sonnet-4-5", input_tokens=1130, output_tokens=5, cache_read_tokens=1000,
+                   cache_write_tokens=100)  # fmt: skip
+        turn.model(text="Let me see.")
+        turn.respond("Hello")
+
+    (case,) = sink.cases
+    (turn_,) = case["actualConversation"]
+    assert turn_["intermediateResponses"][0]["content"] == "Let me see."
+    assert turn_["telemetry"]["usage"] == [EXPECTED]
+
+
 def test_without_a_cache_nothing_more_is_written() -> None:
     trace = TraceBuilder()
     root = trace.span("run", None, {KIND: "AGENT", "input.value": "Hi"})
@@ -112,7 +126,9 @@ def test_claude_code_counts_its_cache_apart(
             "content": [{"type": "text", "text": "Hello"}]}  # fmt: skip
     lines = [
         {"type": "user", "uuid": "u1", "message": {"role": "user", "content": "Hi"}},
-        {"type": "assistant", "uuid": "u2", "parentUuid": "u1", "message": said},
+        # A message has a line for each of its blocks, with its usage in each.
+        {"type": "assistant", "uuid": "u2", "parentUuid": "u1", "message": said | {"content": []}},
+        {"type": "assistant", "uuid": "u3", "parentUuid": "u2", "message": said},
     ]
     transcript = tmp_path / "s.jsonl"
     shared = {"sessionId": "s-1", "timestamp": "2026-11-24T10:00:00Z", "version": "2.0", "cwd": "/"}

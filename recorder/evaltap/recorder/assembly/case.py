@@ -258,7 +258,7 @@ def _telemetry(start: RunStarted, end: RunEnded | None, ordered: Sequence[RunEve
             "inputTokens": _sum(call.input_tokens for call in models),
             "outputTokens": _sum(call.output_tokens for call in models),
             "costUsd": _cost(models),
-            "usage": _usage(models),
+            "usage": _usage([call for call in models if not _is_only_text(call)]),
             "latencyMs": _latency_ms(start, end) if end is not None else None,
             "status": end.status if end is not None else "incomplete",
             "error": _error(end.failure) if end is not None else None,
@@ -279,6 +279,11 @@ def _cost(calls: Sequence[ModelCalled]) -> float | None:
         return None
     found: float | None = _sum(call.cost_usd for call in calls)
     return found
+
+
+def _is_only_text(call: ModelCalled) -> bool:
+    """Return whether an event tells what a model said, and not of its call, which has one of its own."""
+    return call.model is None and call.input_tokens is None and call.output_tokens is None
 
 
 def _usage(calls: Sequence[ModelCalled]) -> list[JsonObject]:

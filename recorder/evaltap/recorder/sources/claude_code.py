@@ -396,7 +396,7 @@ def _model(
     return ModelCalled(
         run_id,
         now,
-        model=message.get("model"),
+        model=message.get("model") if not known else None,
         input_tokens=used.input,
         output_tokens=used.output,
         agent_name=agent,
