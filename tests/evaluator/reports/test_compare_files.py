@@ -4,7 +4,6 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -14,13 +13,16 @@ import pytest
 import xmlschema
 
 from evaltap.evaluator.reports.compare.traffic import selection_of
-from support.builders.cases import RESPONSE, TRAJECTORY, make_case, make_tool, make_turn
+from support.builders.cases import RESPONSE, TRAJECTORY, make_case, make_turn
 from support.builders.commands import Evaltap
 from support.builders.compared_runs import (
     BROKEN,
     STEADY,
     compared,
+    recorded_case,
     score_line,
+    two_agents,
+    two_weeks,
     write_lines,
     write_runs,
 )
@@ -28,33 +30,11 @@ from support.builders.compared_runs import (
 DATA = Path(__file__).parents[2] / "data"
 
 
-def recorded_case(eval_id: str, wrong: bool, **more: Any) -> dict[str, Any]:
-    right = [make_tool(), make_tool("refund", arguments={"amount": 12})]
-    made = [make_tool("refund", arguments={"amount": 21})] if wrong else right
-    telemetry = {"latencyMs": 1300 if wrong else 1000, "costUsd": 0.01}
-    turn = make_turn(f"t-{eval_id}", tools=made, answer="no" if wrong else "done")
-    expected = make_turn("e", tools=right)
-    return (
-        make_case(
-            eval_id, [turn | {"telemetry": telemetry}], conversation=[expected], evalSetId="golden"
-        )
-        | more
-    )
-
-
 @pytest.fixture
-def stores(evaltap: Evaltap) -> tuple[str, str]:
-    """Two DuckDB files, each with what one agent did with twelve cases; s-3 to s-9 broke in the second."""
-    Path("m.json").write_text(json.dumps([TRAJECTORY, RESPONSE]))
-    for side in ("base", "head"):
-        cases = [recorded_case(f"s-{n}", side == "head" and 3 <= n <= 9) for n in range(12)]
-        write_lines(f"{side}.jsonl", cases)
-        log = f"{side}.log.db"
-        assert evaltap("record", "cases", f"{side}.jsonl", "--log", log)[0] == 0
-        evaltap("consume", "--log", log, "--db", f"{side}.duckdb", "--metrics", "m.json",
-                "--until-idle")  # fmt: skip
-        evaltap("score", f"{side}.jsonl", "--metrics", "m.json", "--result",
-                f"{side}.evalset_result.json")  # fmt: skip
+def stores(evaltap: Evaltap, capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
+    """The DuckDB files of two agents, with all that they were made of."""
+    two_agents(Path.cwd())
+    capsys.readouterr()
     return "base.duckdb", "head.duckdb"
 
 
@@ -280,22 +260,10 @@ def test_an_export_without_what_it_needs_is_refused(
 
 
 @pytest.fixture
-def traffic(evaltap: Evaltap) -> str:
-    """A DuckDB file with two weeks of 80 sessions each; one in ten fails, in the second week half do."""
-    Path("m.json").write_text(json.dumps([RESPONSE]))
-    begins = datetime(2026, 11, 1, tzinfo=UTC)
-    cases = []
-    for number in range(160):
-        second = number >= 80
-        at = begins + timedelta(hours=2 * (number % 80), days=7 * second)
-        case = recorded_case(f"s-{number}", number % 2 == 0 if second else number % 10 == 0)
-        case["actualConversation"][0]["creationTimestamp"] = at.timestamp()
-        case["sessionInput"]["appName"] = "shop" if number % 4 else "desk"
-        cases.append(case)
-    write_lines("t.jsonl", cases)
-    evaltap("record", "cases", "t.jsonl", "--log", "t.log.db")
-    evaltap("consume", "--log", "t.log.db", "--db", "t.duckdb", "--metrics", "m.json",
-            "--until-idle")  # fmt: skip
+def traffic(evaltap: Evaltap, capsys: pytest.CaptureFixture[str]) -> str:
+    """A DuckDB file with two weeks of traffic."""
+    two_weeks(Path.cwd())
+    capsys.readouterr()
     return "t.duckdb"
 
 
