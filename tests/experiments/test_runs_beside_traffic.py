@@ -1,10 +1,12 @@
 """Runs of an agent on cases in the store of its traffic: nothing that describes traffic counts them."""
 
 import json
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
 
+from evaltap.cli.main import main
 from evaltap.evaluator.analysis.summaries.summaries import Summaries
 from evaltap.evaluator.monitoring.turns import counting_of, read_turns
 from evaltap.evaluator.page.request import PageRequest
@@ -15,6 +17,7 @@ from evaltap.evaluator.store.readers import Readers
 from evaltap.schemas.formats.monitor import Watch
 from support.builders.cases import write_log
 from support.builders.commands import Evaltap
+from support.worlds.once import made_once
 from support.worlds.running_agents import case, write_set
 from support.worlds.shop import Asked, records
 
@@ -23,11 +26,19 @@ RUN = ("run", "math.evalset.json", "--agent", "agents:answer", "--metrics", "met
 LEFT_OUT = "2 turns of `evaltap run` and `evaltap replay` left out"
 
 
+@made_once
+def two_runs(folder: Path) -> Path:
+    write_set(folder, [case("sum", "add 2 3"), case("product", "mul 6 7")])
+    with chdir(folder):
+        assert main(RUN) == 0
+    return folder / "x.duckdb"
+
+
 @pytest.fixture
-def evaltap(evaltap: Evaltap, tmp_path: Path) -> Evaltap:
+def evaltap(evaltap: Evaltap, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Evaltap:
     """Two runs have landed, of a turn each."""
-    write_set(tmp_path, [case("sum", "add 2 3"), case("product", "mul 6 7")])
-    assert evaltap(*RUN)[0] == 0
+    two_runs(tmp_path)
+    capsys.readouterr()
     return evaltap
 
 

@@ -15,6 +15,7 @@ from evaltap.evaluator.pipeline.maintenance import pruning
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.opening import ROWS_PER_GROUP
 from support.builders.cases import SAYS_YES, make_case, make_records, make_turn, write_log
+from support.worlds.once import made_once
 
 NOW = datetime.now(UTC)
 METRICS = [SAYS_YES]
@@ -25,18 +26,23 @@ def turn(name: str, days: float) -> dict[str, object]:
     return make_turn(name, answer="yes", creationTimestamp=began)
 
 
-@pytest.fixture
-def db(tmp_path: Path) -> Path:
+@made_once
+def landed(folder: Path) -> Path:
     cases = [
         make_case("old", [turn("t-1", 100)]),
         make_case("goes on", [turn("t-1", 100)]),
         make_case("goes on", [turn("t-2", 2)]),
         make_case("new", [turn("t-1", 1)]),
     ]
-    write_log(tmp_path / "log.db", make_records(cases, producer_id="p"))
-    (tmp_path / "m.json").write_text(json.dumps(METRICS))
-    consume(tmp_path)
-    return tmp_path / "x.duckdb"
+    write_log(folder / "log.db", make_records(cases, producer_id="p"))
+    (folder / "m.json").write_text(json.dumps(METRICS))
+    consume(folder)
+    return folder / "x.duckdb"
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Path:
+    return landed(tmp_path)
 
 
 def consume(folder: Path) -> int:
