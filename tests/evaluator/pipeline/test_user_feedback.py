@@ -16,6 +16,7 @@ from evaltap.recorder import MemorySink, Recorder
 from evaltap.schemas import EvalMetric
 from support.builders.cases import make_case, make_turn, write_log
 from support.builders.memory_source import MemorySource
+from support.worlds.once import made_once
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 
@@ -60,10 +61,9 @@ def test_the_score_is_the_share_of_positive_feedback(
     assert (found.score, found.reason) == (score, reason)
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store with two sessions, of which one turn has no feedback."""
-    monkeypatch.chdir(tmp_path)
+@made_once
+def landed(folder: Path) -> Path:
+    """Land two sessions, of which one turn has no feedback."""
     sink = MemorySink()
     recorder = Recorder(sink=sink)
     for session, answers in (("a", ["A-100 left", "It is late"]), ("b", ["A-100 left"])):
@@ -74,8 +74,19 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
                 turn.feedback(positive=session == "a", comment=f"said in {session}")
     recorder.feedback("b", score=2, name="stars")
     recorder.close()
-    write_log(Path("log.db"), sink.records)
-    assert main(["consume", "--log", "log.db", "--db", "x.duckdb", "--until-idle"]) == 0
+    write_log(folder / "log.db", sink.records)
+    store = folder / "x.duckdb"
+    assert (
+        main(["consume", "--log", str(folder / "log.db"), "--db", str(store), "--until-idle"]) == 0
+    )
+    return store
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store with two sessions, of which one turn has no feedback."""
+    monkeypatch.chdir(tmp_path)
+    landed(tmp_path)
 
 
 def scores(name: str) -> list[tuple[str, float | None, str]]:
