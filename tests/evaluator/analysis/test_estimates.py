@@ -241,6 +241,22 @@ def test_the_chance_of_one_try_is_as_certain_as_the_share_of_trials() -> None:
     assert by_case.interval == pytest.approx(by_trial.interval, abs=0.003)
 
 
+@pytest.mark.slow
+def test_intervals_of_a_mean_near_1_cover_as_often_as_they_say() -> None:
+    """pass@3 of cases of which most always pass: the rare ones that never do may be missing from a sample."""
+    rng, runs = np.random.default_rng(4), 5
+    truth = float((1 - (1 - rng.beta(8, 1, 400_000)) ** 3).mean())
+    for cases in (50, 200):
+        held = 0
+        for _ in range(400):
+            passes = rng.binomial(runs, rng.beta(8, 1, cases)).tolist()
+            found = mean_of_cases(pass_at_k(runs, one, 3) for one in passes)
+            assert found is not None
+            held += found.interval.low <= truth <= found.interval.high
+
+        assert held >= 0.93 * 400
+
+
 # -- labels ----------------------------------------------------------------------------------------
 
 

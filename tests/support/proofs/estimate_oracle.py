@@ -108,17 +108,19 @@ class Oracle:
             one.trials = self._default(one)
             if one.differs and one.variance > 0:
                 own = one.mean * (1 - one.mean) / one.variance
-                own = min(self._leaning(one, own), one.turns) if self.binary else own
+                own = self._leaning(one, own)
+                own = min(own, one.turns) if self.binary else own
                 one.trials = own if one.sessions >= 10 else min(own, one.trials)
 
     def _leaning(self, one: Stratum, own: float) -> float:
-        """Step 5: few sessions with the rarer verdict tell little of how alike turns are."""
+        """Step 5: few sessions with the rarer verdict tell little of how alike turns are; so do few scores below 1."""
         mine, w, y = self.session[one.here], self.w[one.here], self.y[one.here]
         names = np.unique(mine)
-        passes = sum(y[mine == name].max() > 0.5 for name in names)
-        failures = sum(y[mine == name].min() < 0.5 for name in names)
+        some = sum(y[mine == name].max() > 0 for name in names)
+        not_all = sum(y[mine == name].min() < 1 for name in names)
         whole = w.sum() ** 2 / sum(w[mine == name].sum() ** 2 for name in names)
-        lean = 0.2 / min(passes, failures)
+        rare = max(1, min(some, not_all))
+        lean = 0.2 / rare if self.binary else 1 / (1 + (rare / 4) ** 2)
         return float(1 / ((1 - lean) / own + lean / min(own, whole)))
 
     def _effective_sessions(self) -> float:

@@ -14,6 +14,9 @@ ENOUGH_SESSIONS: Final = 10
 """With fewer sessions in a layer, its own variance alone is not reliable."""
 LEAN: Final = 0.2
 """Set by simulation: docs/benchmarks/estimates.py."""
+FEW_BELOW: Final = 4
+"""With so many sessions whose scores are not all 1 (or 0), half of what the variance of the scores gains is
+believed; set by simulation, so that intervals of a mean near 1 cover as often as they say."""
 _NO_VARIANCE: Final = 1e-24
 
 
@@ -76,19 +79,21 @@ class Layer(NamedTuple):
         default = self.default_trials(deff)
         if not (self.plain_spread > 0 and self.variance > 0):
             return default
-        own = self.plain_spread / self.variance
+        own = self._with_few_rare(self.plain_spread / self.variance, scores=scores)
         if not scores:
-            own = min(self._with_few_rare(own), self.turns * self.gain)
+            own = min(own, self.turns * self.gain)
         return own if self.sessions >= ENOUGH_SESSIONS else min(own, default)
 
-    def _with_few_rare(self, own: float) -> float:
+    def _with_few_rare(self, own: float, *, scores: bool) -> float:
         """Return the effective size of a layer in which few sessions have the rarer verdict.
 
         Only these sessions show how similar the turns of a session are, and a single one shows almost
         nothing.  So the variance is shifted towards that of sessions whose turns are all alike; the more such
-        sessions there are, the smaller the shift.
+        sessions there are, the smaller the shift.  Of scores, it is the sessions that are not all
+        1 (or 0) that count: the worst of them may be missing from the sample.
         """
-        lean = LEAN / self.sessions_with_rarer
+        rare = self.sessions_with_rarer
+        lean = 1 / (1 + (rare / FEW_BELOW) ** 2) if scores else LEAN / rare
         return 1 / ((1 - lean) / own + lean / min(own, self.whole_sessions))
 
 
