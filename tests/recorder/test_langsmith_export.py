@@ -6,14 +6,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 from langchain.agents import create_agent
 from langchain_core.messages import HumanMessage
 from langchain_core.tools import tool
 from langchain_core.tracers import LangChainTracer
-from langsmith import Client
+from langsmith import Client, tracing_context
 
 from evaltap.cli.main import main
 from plugin_drivers.driver import INPUT_TOKENS, Says, call, says
@@ -74,7 +73,7 @@ def runs_of_an_agent(server: StoredRuns, *steps: Says, fails: bool = False) -> l
         "callbacks": [LangChainTracer(client=client)],
         "metadata": {"thread_id": "thread-1", "user_id": "u-1"},
     }
-    with patch.dict("os.environ", {"LANGSMITH_TRACING": "true"}):
+    with tracing_context(enabled=True):
         try:
             agent.invoke({"messages": [HumanMessage("Foxes?")]}, config)
         except ValueError:

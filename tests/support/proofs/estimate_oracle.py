@@ -113,7 +113,7 @@ class Oracle:
                 one.trials = own if one.sessions >= 10 else min(own, one.trials)
 
     def _leaning(self, one: Stratum, own: float) -> float:
-        """Step 5: few sessions with the rarer verdict tell little of how alike turns are; so do few scores below 1."""
+        """Step 5: few sessions with the rarer verdict tell little of how alike turns or scores are."""
         mine, w, y = self.session[one.here], self.w[one.here], self.y[one.here]
         names = np.unique(mine)
         some = sum(y[mine == name].max() > 0 for name in names)
