@@ -5,14 +5,18 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from evaltap.cli.main import main
 from evaltap.evaluator.store.database import Store
 from evaltap.recorder import Recorder
 from support.builders.commands import Evaltap
+from support.worlds.once import made_once
 from support.worlds.replayed_shop import METRICS
 
 AGENTS = """
@@ -125,6 +129,18 @@ def land(evaltap: Evaltap, metrics: str = "metrics.json") -> None:
     Path("real.txt").unlink(missing_ok=True)
 
 
+@made_once
+def landed(folder: Path) -> Path:
+    """Record, land and score the old agent."""
+    with chdir(folder), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+        Path("metrics.json").write_text(json.dumps(METRICS))
+        record()
+        main(["consume", "--log", "shop.log.db", "--db", "shop.duckdb", "--until-idle",
+              "--metrics", "metrics.json"])  # fmt: skip
+        Path("real.txt").unlink()
+    return folder / "shop.duckdb"
+
+
 def replay(evaltap: Evaltap, agent: str, *more: str) -> tuple[int, Any, str]:
     """Replay with `--json`; return the exit code, the data and what was said besides."""
     for before in Path().glob("shop.replay.*"):
@@ -137,8 +153,7 @@ def replay(evaltap: Evaltap, agent: str, *more: str) -> tuple[int, Any, str]:
 
 @pytest.mark.slow
 def test_the_unchanged_agent_is_faithful_and_equal_in_every_verdict(evaltap: Evaltap) -> None:
-    record()
-    land(evaltap)
+    landed(Path.cwd())
 
     code, found, said = replay(evaltap, "old", "--max-drop", "0.1")
 
@@ -155,8 +170,7 @@ def test_the_unchanged_agent_is_faithful_and_equal_in_every_verdict(evaltap: Eva
 
 @pytest.mark.slow
 def test_what_the_changed_agent_does_worse_is_named_with_the_difference(evaltap: Evaltap) -> None:
-    record()
-    land(evaltap)
+    landed(Path.cwd())
 
     code, found, _ = replay(evaltap, "worse")
 
@@ -176,8 +190,7 @@ def test_what_the_changed_agent_does_worse_is_named_with_the_difference(evaltap:
 
 @pytest.mark.slow
 def test_so_few_changes_that_they_may_be_chance_decide_nothing(evaltap: Evaltap) -> None:
-    record()
-    land(evaltap)
+    landed(Path.cwd())
 
     code, found, _ = replay(evaltap, "rarely", "--max-drop", "0")
 
@@ -192,8 +205,7 @@ def test_so_few_changes_that_they_may_be_chance_decide_nothing(evaltap: Evaltap)
 def test_a_call_without_a_recorded_result_forks_and_the_bounds_do_not_guess(
     evaltap: Evaltap,
 ) -> None:
-    record()
-    land(evaltap)
+    landed(Path.cwd())
 
     code, found, _ = replay(evaltap, "forks")
 
@@ -218,8 +230,7 @@ def test_a_call_without_a_recorded_result_forks_and_the_bounds_do_not_guess(
 
 @pytest.mark.slow
 def test_a_renamed_tool_is_mapped_or_leaves_no_estimate(evaltap: Evaltap) -> None:
-    record()
-    land(evaltap)
+    landed(Path.cwd())
 
     code, found, _ = replay(evaltap, "renamed")
     assert code == 3
@@ -233,8 +244,7 @@ def test_a_renamed_tool_is_mapped_or_leaves_no_estimate(evaltap: Evaltap) -> Non
 
 @pytest.mark.slow
 def test_after_other_calls_the_next_user_message_is_off_script(evaltap: Evaltap) -> None:
-    record()
-    land(evaltap)
+    landed(Path.cwd())
 
     _, found, _ = replay(evaltap, "skips")
     assert (found["off_script"], found["forks"]) == (30, [])
@@ -250,8 +260,7 @@ def test_after_other_calls_the_next_user_message_is_off_script(evaltap: Evaltap)
 @pytest.mark.slow
 @pytest.mark.parametrize("agent", ["crashes", "does_not_start"])
 def test_a_crash_of_the_agent_is_a_failure_and_no_fork(evaltap: Evaltap, agent: str) -> None:
-    record()
-    land(evaltap)
+    landed(Path.cwd())
 
     code, found, _ = replay(evaltap, agent)
 
@@ -268,8 +277,7 @@ def test_a_crash_of_the_agent_is_a_failure_and_no_fork(evaltap: Evaltap, agent: 
 def test_a_tool_that_an_agent_calls_at_its_start_is_not_answered_and_blames_nobody(
     evaltap: Evaltap,
 ) -> None:
-    record()
-    land(evaltap)
+    landed(Path.cwd())
 
     code, found, said = replay(evaltap, "calls_at_its_start")
 
@@ -280,8 +288,7 @@ def test_a_tool_that_an_agent_calls_at_its_start_is_not_answered_and_blames_nobo
 
 @pytest.mark.slow
 def test_the_run_that_fails_is_the_one_that_is_shown(evaltap: Evaltap) -> None:
-    record()
-    land(evaltap)
+    landed(Path.cwd())
 
     _, found, _ = replay(evaltap, "worse_at_last", "--runs", "3", "--concurrency", "1")
 
@@ -332,8 +339,7 @@ def test_a_metric_of_time_has_answers_take_theirs(evaltap: Evaltap) -> None:
 
 @pytest.mark.slow
 def test_several_runs_of_a_session_are_one_cluster(evaltap: Evaltap) -> None:
-    record()
-    land(evaltap)
+    landed(Path.cwd())
 
     _, once, _ = replay(evaltap, "old")
     _, found, _ = replay(evaltap, "old", "--runs", "3")
@@ -432,8 +438,7 @@ def test_messages_that_all_sessions_begin_with_are_examples_in_the_agents_prompt
 
 @pytest.mark.slow
 def test_sessions_chosen_by_how_they_ended_forecast_nothing(evaltap: Evaltap) -> None:
-    record()
-    land(evaltap)
+    landed(Path.cwd())
 
     code, found, _ = replay(evaltap, "worse", "--filter", "status:passed")
 
@@ -474,8 +479,7 @@ def test_a_metric_that_could_score_no_recorded_turn_is_refused_with_the_reason(
 def test_a_filter_without_sessions_and_an_unknown_agent_are_refused(
     evaltap: Evaltap,
 ) -> None:
-    record()
-    land(evaltap)
+    landed(Path.cwd())
 
     code, _, said = replay(evaltap, "old", "--filter", "tool:nothing")
     assert code == 2
@@ -490,8 +494,7 @@ def test_a_filter_without_sessions_and_an_unknown_agent_are_refused(
 def test_a_replay_that_was_killed_goes_on_without_repeating_what_was_done(
     evaltap: Evaltap,
 ) -> None:
-    record()
-    land(evaltap)
+    landed(Path.cwd())
     Path("slow.py").write_text(
         "import time, shop\n"
         "def agent(messages, turn):\n"
@@ -526,8 +529,7 @@ def test_a_replay_that_was_killed_goes_on_without_repeating_what_was_done(
 
 @pytest.mark.slow
 def test_the_forecast_is_written_for_a_pull_request(evaltap: Evaltap) -> None:
-    record()
-    land(evaltap)
+    landed(Path.cwd())
 
     code, out, _ = evaltap("replay", "shop.duckdb", "--agent", "shop:forks", "--metrics",
                            "metrics.json", "--markdown", "forecast.md")  # fmt: skip
