@@ -28,6 +28,7 @@ from check_jsonschema.builtin_schemas import get_builtin_schema
 from evaltap.cli.declared import options_of
 from evaltap.cli.main import build_parser, main, named
 from evaltap.evaluator.ingest.topics.clients import create_topics
+from evaltap.evaluator.store.database import Store
 from evaltap.schemas.files.documents import read_metrics
 from support.builders.topics import location
 from support.builders.waiting import wait_for
@@ -230,10 +231,8 @@ def test_the_bill_of_materials_and_the_notice_say_what_is_locked_and_under_which
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="has no systemd")
 def test_the_service_is_exposed_to_little() -> None:
     unit = DEPLOY / "evaltap-consume.service"
-    said = subprocess.run(
-        ["systemd-analyze", "security", "--offline=yes", "--threshold=30", unit],
-        capture_output=True, text=True,
-    )  # fmt: skip
+    command = ["systemd-analyze", "security", "--offline=yes", "--threshold=30", unit]
+    said = subprocess.run(command, capture_output=True, text=True)
 
     assert said.returncode == 0, said.stdout[-300:]
 
@@ -256,17 +255,16 @@ def test_pods_and_services_have_limits_and_reach_little() -> None:
             assert service["pids_limit"], name
 
 
-def ray_cluster() -> dict[str, Any]:
-    """Return the manifest of the Ray cluster."""
-    found: dict[str, Any] = next(
-        yaml.safe_load_all((DEPLOY / "ray" / "raycluster.yaml").read_text())
-    )
-    assert (found["apiVersion"], found["kind"]) == ("ray.io/v1", "RayCluster")
+def ray_objects() -> list[dict[str, Any]]:
+    """Return the manifest of the Ray cluster, and those of the objects beside it."""
+    found = [*yaml.safe_load_all((DEPLOY / "ray" / "raycluster.yaml").read_text())]
+    assert (found[0]["apiVersion"], found[0]["kind"]) == ("ray.io/v1", "RayCluster")
     return found
 
 
-def test_pods_of_the_ray_cluster_follow_the_schemas_and_the_rules_of_the_others() -> None:
-    spec = ray_cluster()["spec"]
+def test_the_ray_cluster_follows_the_schemas_and_its_pods_the_rules_of_the_others() -> None:
+    cluster, *others = ray_objects()
+    spec = cluster["spec"]
     groups = [spec["headGroupSpec"], *spec["workerGroupSpecs"]]
 
     assert len(groups) == 2
@@ -281,11 +279,6 @@ def test_pods_of_the_ray_cluster_follow_the_schemas_and_the_rules_of_the_others(
         assert not container["securityContext"]["allowPrivilegeEscalation"]
         assert container["securityContext"]["readOnlyRootFilesystem"]
         assert container["resources"]["limits"]["memory"]
-
-
-def test_other_objects_beside_the_ray_cluster_follow_the_schemas_of_kubernetes() -> None:
-    _, *others = yaml.safe_load_all((DEPLOY / "ray" / "raycluster.yaml").read_text())
-
     assert others
     for one in others:
         kubernetes_validate.validate(one, KUBERNETES, strict=True)
@@ -297,10 +290,11 @@ def test_the_evaluator_finds_the_ray_cluster_and_its_command_is_one() -> None:
     added = [step["value"] for step in yaml.safe_load(patch["patch"])]
     base = next(pod for name, _, pod in containers() if "evaluator" in name)
     options = build_parser("consume").parse_args([*base["args"], *added])
-    most = sum(group["maxReplicas"] for group in ray_cluster()["spec"]["workerGroupSpecs"])
+    cluster = ray_objects()[0]
+    most = sum(group["maxReplicas"] for group in cluster["spec"]["workerGroupSpecs"])
 
     assert options.engine == "ray"
-    assert options.ray_address == f"ray://{ray_cluster()['metadata']['name']}-head-svc:10001"
+    assert options.ray_address == f"ray://{cluster['metadata']['name']}-head-svc:10001"
     assert options.ray_workers == most, "one processor each: more would wait for ever"
 
 
@@ -460,9 +454,8 @@ def test_the_metrics_are_metrics() -> None:
     assert [metric.metric_name for metric in metrics] == ["tool_use", "rule_avg_score"]
 
 
-def test_the_example_agent_records_what_the_evaluator_scores(
-    broker: Broker, tmp_path: Path
-) -> None:
+@pytest.mark.slow
+def test_the_example_agent_records_what_is_scored(broker: Broker, tmp_path: Path) -> None:
     environment = {
         **os.environ,
         "EVALTAP_LOG": broker.log(),
@@ -477,8 +470,6 @@ def test_the_example_agent_records_what_the_evaluator_scores(
     metrics = str(DEPLOY / "metrics.json")
     arguments = ["consume", "--log", broker.log(), "--db", db, "--metrics", metrics]
     code = main([*arguments, "--until-idle", "--fail-on", "never"])
-
-    from evaltap.evaluator.store.database import Store
 
     with Store(db) as store:
         scored = store.rows("SELECT metric_name, count(*) FROM scores GROUP BY ALL ORDER BY ALL")

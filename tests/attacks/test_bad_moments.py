@@ -102,6 +102,7 @@ def test_what_does_not_fit_into_the_time_to_close_is_counted_and_stated(
     assert "recorded 3,000" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_turns_are_counted_also_when_both_threads_give_up_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -125,6 +126,7 @@ def test_turns_are_counted_also_when_both_threads_give_up_at_once(
     assert_accounted(recorder, 5_001)
 
 
+@pytest.mark.slow
 def test_a_producer_that_was_killed_has_given_no_account(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -195,6 +197,7 @@ class HangingAtTheEnd(MemorySink):
         return self.released.wait(20)
 
 
+@pytest.mark.slow
 def test_turns_held_for_their_sessions_are_counted_once_when_a_log_hangs_at_its_end() -> None:
     sink = HangingAtTheEnd()
     rules = '[{"name": "errors", "keep": 1, "error": true}]'

@@ -228,6 +228,7 @@ def test_it_does_not_listen_to_other_machines_unprotected(
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="makes a certificate with openssl")
 def test_with_a_certificate_it_speaks_tls(tmp_path: Path) -> None:
     certificate, key = make_certificate(tmp_path)

@@ -104,6 +104,7 @@ def test_handshakes_that_never_end_do_not_keep_senders_out(tmp_path: Path) -> No
     assert "Traceback" not in said
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="makes a certificate with openssl")
 def test_a_handshake_of_no_tls_ends_its_connection(tmp_path: Path) -> None:
     certificate, key = make_certificate(tmp_path)

@@ -66,6 +66,7 @@ def test_clients_that_do_not_read_do_not_keep_visitors_out(tmp_path: Path) -> No
         assert [visit(port) for _ in range(5)] == [200] * 5
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="makes a certificate with openssl")
 def test_a_certificate_of_another_key_is_a_message(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -64,6 +64,7 @@ def test_state_that_another_thread_changes_crashes_nothing_in_ten_seconds() -> N
     attack(SHARED_STATE, "10")
 
 
+@pytest.mark.slow
 def test_an_object_cannot_change_what_it_is_in_while_it_is_written() -> None:
     attack("""
 from evaltap.recorder.copying import freeze

@@ -168,6 +168,7 @@ def ended(worker: "subprocess.Popen[str]") -> str:
         return said
 
 
+@pytest.mark.slow
 def test_children_of_billiard_keep_every_turn(tmp_path: Path) -> None:
     log = tmp_path / "agent.log.db"
     subprocess.run(

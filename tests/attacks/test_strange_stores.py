@@ -306,6 +306,7 @@ def test_a_case_that_no_eval_set_can_hold_is_named(
     assert "case 'odd'" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("time", ["0001-01-01 00:00:00", "9999-12-31 23:59:59"])
 def test_a_turn_at_an_end_of_the_calendar_ends_no_command(tmp_path: Path, time: str) -> None:
     path = tmp_path / "x.duckdb"

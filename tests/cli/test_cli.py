@@ -98,6 +98,7 @@ def test_score_writes_runs_scores_and_turn_scores(evaltap: Evaltap) -> None:
     assert query("SELECT kind, source FROM runs") == [("files", "c.jsonl")]
 
 
+@pytest.mark.slow
 def test_large_files_are_scored_by_workers_with_the_same_result(evaltap: Evaltap) -> None:
     lines = write_lines("c.jsonl", *(case(f"s-{i}", wrong=i % 3 == 0) for i in range(3_000)))
     metrics = write("m.json", [TRAJECTORY, RESPONSE])
@@ -485,6 +486,7 @@ def test_a_report_of_files_shows_their_turns_when_it_is_given_the_files(evaltap:
     assert (given[0], len(without["evidence"]), len(with_files["evidence"])) == (1, 0, 1)
 
 
+@pytest.mark.slow
 def test_references_that_scored_landed_cases_explain_them_too(evaltap: Evaltap) -> None:
     write_log(Path("log.db"), make_records([make_case("a")]))
     reference = make_case("a", [make_turn(tools=[make_tool("refund")])])

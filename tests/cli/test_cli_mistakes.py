@@ -350,6 +350,7 @@ def test_an_unknown_metric_may_be_skipped_on_request(evaltap: Evaltap) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_ten_megabyte_field_is_scored_like_any_other(evaltap: Evaltap) -> None:
     big = make_turn(answer="x" * 10_000_000)
     lines = write_lines("c.jsonl", make_case(turns=[big], conversation=[big]))

@@ -95,6 +95,7 @@ def test_a_difference_is_a_part_of_the_json_of_curate(evaltap: Evaltap) -> None:
     assert len(report["diff"]["added"]) == 2
 
 
+@pytest.mark.slow
 def test_decisions_that_are_imported_are_counted(evaltap: Evaltap) -> None:
     evaltap("review", "add", "cases.duckdb")
     _, out, _ = evaltap("review", "list", "cases.duckdb", "--json")

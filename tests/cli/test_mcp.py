@@ -216,6 +216,7 @@ def test_explain_names_the_argument_that_differs(questions: Questions) -> None:
     assert [one["status"] for one in found["verdicts"]] == ["failed"]
 
 
+@pytest.mark.slow
 def test_a_draft_is_a_diff_until_writing_is_asked_for_and_allowed(questions: Questions) -> None:
     diff = questions.draft_case("plain", fixed="fixed")["diff"]
     assert '+      "evalId": "plain"' in diff
@@ -313,6 +314,7 @@ def test_rows_and_limits_are_bounded(questions: Questions) -> None:
         questions.sql("SELECT 1", limit=5000)
 
 
+@pytest.mark.slow
 def test_answers_are_the_same_while_a_consumer_holds_the_store(questions: Questions) -> None:
     free = [
         questions.explain("plain"),

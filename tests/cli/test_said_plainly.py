@@ -39,6 +39,7 @@ def test_feedback_on_a_case_that_sampling_left_out_is_not_the_case(evaltap: Eval
     assert "sampling left out 1 turn (sampled_out)" in out
 
 
+@pytest.mark.slow
 def test_cases_of_two_apps_with_one_id_are_told_apart_and_one_before_the_start_lands_never(
     evaltap: Evaltap,
 ) -> None:
@@ -269,6 +270,7 @@ def test_a_store_without_runs_says_so(evaltap: Evaltap) -> None:
     assert evaltap("runs", "x.duckdb")[1].startswith("no scoring runs yet")
 
 
+@pytest.mark.slow
 def test_runs_that_crashed_are_found_by_either_word(evaltap: Evaltap) -> None:
     recorder = Recorder("log.db")
     with pytest.raises(OSError), recorder.turn(session_id="s-1", user="Hi"):  # noqa: PT011
@@ -435,6 +437,7 @@ def test_a_report_names_repeats_of_a_case_so_that_show_finds_them(
     assert [line.split()[0] for line in trials[3:5]] == ["a-metric-with-quite-a-long-name"] * 2
 
 
+@pytest.mark.slow
 def test_the_console_says_how_many_scores_did_not_pass(evaltap: Evaltap) -> None:
     broken = make_turn(telemetry={"status": "error"})
     lines = [json.dumps(make_case(f"c-{number}", [broken])) for number in range(12)]

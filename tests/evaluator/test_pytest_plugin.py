@@ -110,6 +110,7 @@ def test_agent():
     )
 
 
+@pytest.mark.slow
 def test_a_failure_tells_metric_score_threshold_reason_and_the_calls(run: Run) -> None:
     result = run(MARKED.format(more=""), "-k", "bad")
 
@@ -128,6 +129,7 @@ def test_a_failure_tells_metric_score_threshold_reason_and_the_calls(run: Run) -
     assert "pytest_plugin.py" not in result.stdout.str()
 
 
+@pytest.mark.slow
 def test_strict_and_thresholds_are_for_the_marker_to_say_before_the_ini_file(run: Run) -> None:
     marks = {
         "strict": ", strict=True",
@@ -160,6 +162,7 @@ def outcomes(result: pytest.RunResult) -> dict[str, str]:
     return {line[0].rpartition("::")[2]: line[1] for line in lines}
 
 
+@pytest.mark.slow
 def test_the_body_of_a_marked_test_sees_the_scored_case_and_may_fail_it(run: Run) -> None:
     result = run(
         """
@@ -209,6 +212,7 @@ def test_lost(evaltap_case):
 """
 
 
+@pytest.mark.slow
 def test_a_case_made_in_the_test_is_scored_by_the_fixture(run: Run) -> None:
     result = run(PRODUCED)
 
@@ -225,6 +229,7 @@ def test_a_case_made_in_the_test_is_scored_by_the_fixture(run: Run) -> None:
     result.stdout.fnmatch_lines(["*evaltap_case needs @pytest.mark.evaltap(cases=*"])
 
 
+@pytest.mark.slow
 def test_the_fixture_takes_what_is_left_out_from_the_marker_and_a_judge_from_the_test(
     run: Run,
 ) -> None:
@@ -266,6 +271,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.slow
 def test_a_mistake_is_a_message_and_no_traceback(run: Run, pytester: pytest.Pytester) -> None:
     (pytester.path / "suite/empty.jsonl").write_text("")
     for number, marker in enumerate(MISTAKES):
@@ -283,6 +289,7 @@ def test_a_mistake_is_a_message_and_no_traceback(run: Run, pytester: pytest.Pyte
     assert "pytest_plugin.py" not in said
 
 
+@pytest.mark.slow
 def test_the_marker_is_declared_and_tests_without_it_are_left_alone(run: Run) -> None:
     result = run("def test_it(): pass\n", "--strict-markers")
 

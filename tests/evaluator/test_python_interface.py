@@ -257,6 +257,7 @@ def test_a_store_is_read_as_frames_also_while_another_process_holds_it(db: Path)
     assert len(store.cases(limit=1)) == 1
 
 
+@pytest.mark.slow
 def test_an_empty_result_keeps_its_types(db: Path) -> None:
     store = Store.open(db)
 

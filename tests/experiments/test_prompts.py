@@ -125,6 +125,7 @@ def test_the_writer_sees_training_cases_only(sets: tuple[Path, Path]) -> None:
     assert "zoe" not in asked
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rewrite", "rejected"),
     [
@@ -187,6 +188,7 @@ def test_a_set_without_verdicts_is_no_baseline(sets: tuple[Path, Path]) -> None:
                 services=judged_by(lambda _: True))  # fmt: skip
 
 
+@pytest.mark.slow
 def test_that_nothing_failed_is_not_said_of_runs_without_a_verdict(
     sets: tuple[Path, Path],
 ) -> None:
@@ -207,6 +209,7 @@ def test_a_case_in_both_sets_is_warned_of(tmp_path: Path) -> None:
     assert found.baseline.score == 0
 
 
+@pytest.mark.slow
 def test_variables_of_any_template_stay(sets: tuple[Path, Path]) -> None:
     variables = ["{app:name?}", "{total:.2f}", "{user.name}", "{{ name | upper }}", "{{ name }}"]
     prompts = {"tone": " ".join([*variables, "{}, {'a': 1}, {{\"b\": 2}}"]), "format": "Use words."}
@@ -246,6 +249,7 @@ def test_a_target_is_enough(sets: tuple[Path, Path]) -> None:
     assert (found.stopped_by, found.rounds) == ("target", ())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "says", [JudgeUnavailable("down"), "no JSON", '{"advice": [{"prompt": "x"}]}']
 )

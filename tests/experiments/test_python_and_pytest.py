@@ -101,6 +101,7 @@ def test_an_agent_that_hangs_in_this_process_is_abandoned(tmp_path: Path) -> Non
     assert found.outcome.crashed == 1
 
 
+@pytest.mark.slow
 def test_one_budget_is_for_the_agent_and_its_judges(tmp_path: Path) -> None:
     path = write_set(tmp_path, [case(f"c{number}", f"add {number} 3") for number in range(20)])
     grade = '{"rubricScores": [{"id": "1", "score": 1, "reason": ""}]}'
@@ -274,6 +275,7 @@ def test_a_model_in_a_file_plays_the_user_and_what_fails_is_told_without_a_trace
     assert ("sum: the simulator said nothing" in result.stdout.str()) == (not said)
 
 
+@pytest.mark.slow
 def test_without_an_agent_the_cases_are_scored_as_they_are(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,6 +38,7 @@ def speak(
     return done.returncode, [json.loads(line) for line in done.stdout.splitlines()], done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("evaltap")
 def test_mocks_speaks_mcp_over_standard_input_and_output() -> None:
     wanted = {"name": "refund", "arguments": {"id": "A-2"}}
@@ -66,6 +67,7 @@ def test_mocks_speaks_mcp_over_standard_input_and_output() -> None:
     assert json.loads(Path("misses.jsonl").read_text())["arguments"] == {"id": "no"}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("evaltap")
 def test_mocks_says_where_cases_recorded_other_results_for_equal_arguments() -> None:
     asked = {"id": 1}
@@ -82,6 +84,7 @@ def test_mocks_says_where_cases_recorded_other_results_for_equal_arguments() -> 
     assert "other results" not in one
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("evaltap")
 def test_mocks_answers_as_the_set_declares_before_it_answers_from_the_recording() -> None:
     case = recorded("a", ("hi", [call("get", {"id": 1}, "recorded"), call("add", {}, 3)], "3"))
@@ -115,6 +118,7 @@ def test_mocks_refuses_what_is_said_of_no_recorded_tool(evaltap: Evaltap) -> Non
     assert "the recording has no tool 'get_ordr'; did you mean 'get_order'?" in said
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("evaltap")
 def test_mocks_replies_to_odd_messages_and_goes_on() -> None:
     odd = {"name": "find", "arguments": {"q": "\ud800"}}

@@ -35,6 +35,7 @@ def real_calls() -> int:
     return len(Path("real.txt").read_text()) if Path("real.txt").exists() else 0
 
 
+@pytest.mark.slow
 def test_the_recorded_agent_gets_every_recorded_result_and_passes_every_metric(
     evaltap: Evaltap,
 ) -> None:
@@ -80,6 +81,7 @@ def test_an_address_that_an_agent_has_of_its_own_matches_its_pseudonym(
     assert (code, json.loads(out)["mocks"]["hits"]) == (0, 1)
 
 
+@pytest.mark.slow
 def test_a_call_without_a_recorded_result_is_an_invalid_run_with_its_reason(
     evaltap: Evaltap,
 ) -> None:
@@ -268,6 +270,7 @@ def test_the_runs_of_a_version_are_exported_and_compared_with_others(evaltap: Ev
     assert "x.duckdb@app=shop: no runs of `evaltap run`" in why
 
 
+@pytest.mark.slow
 def test_an_agent_that_swallows_the_miss_is_invalid_all_the_same(evaltap: Evaltap) -> None:
     code, found, _ = run(evaltap, "shop:swallows")
 
@@ -307,6 +310,7 @@ def test_a_renamed_tool_is_suggested_and_can_be_mapped(evaltap: Evaltap) -> None
     assert found["mocks"]["by_tool"]["refund"]["unused"] == 1
 
 
+@pytest.mark.slow
 def test_only_tools_named_read_only_run_where_nothing_was_recorded(evaltap: Evaltap) -> None:
     code, found, said = run(evaltap, "shop:renamed", "--read-only", "fetch_order")
 
@@ -339,6 +343,7 @@ def test_what_is_wrong_about_tools_is_said_before_the_first_call(
     assert real_calls() == 0
 
 
+@pytest.mark.slow
 def test_tools_run_for_real_where_that_is_allowed(evaltap: Evaltap) -> None:
     code, _, said = run(evaltap, "shop:answer", "--mocks", "off", "--allow-real-tools")
 
@@ -347,6 +352,7 @@ def test_tools_run_for_real_where_that_is_allowed(evaltap: Evaltap) -> None:
     assert real_calls() == 2
 
 
+@pytest.mark.slow
 def test_a_set_of_inputs_only_says_that_it_holds_no_results(
     evaltap: Evaltap, tmp_path: Path
 ) -> None:
@@ -360,6 +366,7 @@ def test_a_set_of_inputs_only_says_that_it_holds_no_results(
     assert "hold no recorded results: a" in problem
 
 
+@pytest.mark.slow
 def test_a_result_that_was_not_recorded_makes_the_unit_invalid_and_says_so(
     evaltap: Evaltap, tmp_path: Path
 ) -> None:
@@ -395,6 +402,7 @@ def test_declared_mocks_of_trpc_agent_go_answer_before_tools(
     assert (found["mocks"]["hits"], real_calls()) == (1, 0)
 
 
+@pytest.mark.slow
 def test_wrong_declared_mocks_are_listed(evaltap: Evaltap, tmp_path: Path) -> None:
     turn = {
         "userContent": {"role": "user", "content": "hello"},
@@ -450,6 +458,7 @@ def test_an_agent_in_javascript_takes_its_tools_from_the_recording(
     assert (found["mocks"]["hits"], found["units"]["scored"]) == (3, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", [("--read-only", "get_order"), ("--allow-real-tools",)])
 def test_a_served_tool_cannot_run_so_that_a_call_without_a_recorded_result_is_a_miss(
     evaltap: Evaltap, tmp_path: Path, option: tuple[str, ...]

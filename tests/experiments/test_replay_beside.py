@@ -59,6 +59,7 @@ def test_equal_calls_stand_in_one_row_and_such_turns_are_alike(store: Store) -> 
     assert [end.is_same for end in found.turns[0].ends] == [False, True, True]
 
 
+@pytest.mark.slow
 def test_a_fork_stands_beside_the_recorded_call_with_its_arguments_and_why(store: Store) -> None:
     found = beside(store, "s-fork")
     _, forked, after = found.turns

@@ -175,6 +175,7 @@ def test_a_gate_does_not_pass_an_agent_that_did_not_run_to_its_end(
     assert said in out + told
 
 
+@pytest.mark.slow
 def test_two_answers_are_none(evaltap: Evaltap) -> None:
     _, found, _ = run(evaltap, "agents:answers_twice")
 
@@ -220,6 +221,7 @@ def test_an_agent_meets_the_conversation_so_far_and_the_context(
     assert answers == [(first,), (f"{first} | assistant: {first} | user: add 3 4",)]
 
 
+@pytest.mark.slow
 def test_everything_that_is_wrong_is_listed_before_the_first_call(
     evaltap: Evaltap, tmp_path: Path
 ) -> None:
@@ -257,6 +259,7 @@ def test_a_case_that_says_nothing_is_expected_runs_beside_one_that_does(evaltap:
     assert (by_id["sum"]["passed"], by_id["loop"]["not_evaluated"] > 0) == (1, True)
 
 
+@pytest.mark.slow
 def test_what_is_wrong_with_set_metrics_and_agent_is_listed_at_once(evaltap: Evaltap) -> None:
     metrics = json.loads(Path("metrics.json").read_text())
     Path("metrics.json").write_text(json.dumps([{**metrics[0], "evaluatorName": "nobody"}]))
@@ -268,6 +271,7 @@ def test_what_is_wrong_with_set_metrics_and_agent_is_listed_at_once(evaltap: Eva
         assert part in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("agent", "says"),
     [
@@ -284,6 +288,7 @@ def test_an_agent_that_is_none_is_refused(evaltap: Evaltap, agent: str, says: st
     assert says in said
 
 
+@pytest.mark.slow
 def test_inputs_that_cannot_be_said_again_are_named(evaltap: Evaltap, tmp_path: Path) -> None:
     picture = case("picture", "add 1 2")
     picture["conversation"][0]["userContent"]["content_parts"] = [{"type": "image", "sha256": "ab"}]
@@ -365,6 +370,7 @@ def test_chosen_cases_only(evaltap: Evaltap) -> None:
     assert "did you mean 'sum'" in unknown[2]
 
 
+@pytest.mark.slow
 def test_a_dry_run_says_what_would_be_done_and_calls_nothing(evaltap: Evaltap) -> None:
     code, found, _ = run(evaltap, "agents:answer", "--runs", "4", "--dry-run")
 

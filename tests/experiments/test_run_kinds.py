@@ -86,6 +86,7 @@ def test_cases_with_and_without_an_app_and_with_state_run(evaltap: Evaltap, agen
     assert landed == [("", "Bob"), ("shop", "Ann")]
 
 
+@pytest.mark.slow
 def test_what_an_agent_cannot_take_is_said_before_it_is_called(evaltap: Evaltap) -> None:
     write(greeting("Ann", state={"name": "Ann"}))
 

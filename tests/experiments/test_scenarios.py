@@ -188,6 +188,7 @@ def test_an_expected_agent_answers_the_turns_of_a_conversation_with_its_own_mock
     assert json.loads(text)["tools"][0]["result"] == {"ok": "mocked"}
 
 
+@pytest.mark.slow
 def test_mocks_of_the_case_answer_the_tools_of_both_agents_in_every_turn(
     evaltap: Evaltap,
 ) -> None:
@@ -232,6 +233,7 @@ def test_everything_that_is_missing_is_listed_before_the_first_call(
     assert "--expected-agent hall:clark: hall has no 'clark'" in said
 
 
+@pytest.mark.slow
 def test_an_expected_agent_that_cannot_be_given_the_state_is_refused(evaltap: Evaltap) -> None:
     state = {"appName": "hall", "userId": "u", "state": {"tier": "gold"}}
     write(scenario(expectedRunnerEnabled=True, sessionInput=state), metrics=(SAME,))
@@ -259,6 +261,7 @@ def test_the_key_of_a_users_model_is_stored_nowhere(evaltap: Evaltap, tmp_path: 
     assert "very-secret" not in said + refused + configuration
 
 
+@pytest.mark.slow
 def test_every_scenario_that_cannot_be_played_is_named(evaltap: Evaltap) -> None:
     wrong = {
         "the conversationPlan is blank": scenario(
@@ -322,6 +325,7 @@ def test_a_model_plays_the_user_with_seeds_a_budget_and_cached_replies(
     assert (code, "cannot be reached" in said) == (2, True)
 
 
+@pytest.mark.slow
 def test_a_user_file_with_a_wrong_key_is_refused(evaltap: Evaltap) -> None:
     write(scenario())
     Path("user.json").write_text('{"modelNam": "m"}')
@@ -376,6 +380,7 @@ def test_killed_and_resumed_each_conversation_is_whole_with_what_was_expected(
         assert store.rows("SELECT count(*), count(expected_json) FROM latest_turns") == [(40, 40)]
 
 
+@pytest.mark.slow
 def test_a_dry_run_counts_the_turns_that_a_user_may_have(evaltap: Evaltap) -> None:
     write(scenario(plan={**PLAN, "maxAllowedInvocations": 4}))
 

@@ -144,6 +144,7 @@ def test_tasks_share_a_budget_and_an_interruption(
     assert told in said
 
 
+@pytest.mark.slow
 def test_goldens_of_deepeval_are_rows(evaltap: Evaltap) -> None:
     golden = {
         "input": QUESTION["question"],
@@ -291,6 +292,7 @@ def test_mistakes_are_told_before_the_agent_runs(
     assert said in told
 
 
+@pytest.mark.slow
 def test_a_package_provides_a_task(
     evaltap: Evaltap, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -75,6 +75,7 @@ def test_a_bucket_holds_an_archive_as_a_folder_does(
     assert f"{ARCHIVE}: {first} is missing" in out(capsys, "runs", ARCHIVE)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("bucket")
 def test_what_a_bucket_lacks_is_one_clear_error(capsys: pytest.CaptureFixture[str]) -> None:
     fill("a")

@@ -177,6 +177,7 @@ def record(log: Path, sessions: str = "s", **sampling: Any) -> None:
 ERRORS = '[{"name": "errors", "keep": 1, "error": true}]'
 
 
+@pytest.mark.slow
 def test_a_crashed_run_has_not_passed(tmp_path: Path, estimate: Estimate) -> None:
     record(tmp_path / "log.db")
     consume(tmp_path)
@@ -204,6 +205,7 @@ def test_with_probability_0_the_rest_is_uncovered(
     assert "sampled_out 270; the figures only describe errors" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_with_a_share_of_the_rest_nothing_is_uncovered(tmp_path: Path, estimate: Estimate) -> None:
     record(tmp_path / "log.db", sample_rate=0.3, sample_rules=ERRORS)
     consume(tmp_path)
@@ -220,6 +222,7 @@ def half(case: dict[str, Any]) -> tuple[dict[str, Any], RedactionReport] | None:
     return None if int(case["evalId"].partition("-")[2]) % 2 else (case, RedactionReport())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rules", ["", ERRORS])
 def test_a_turn_dropped_after_the_draw_stands_for_those_left_out(
     tmp_path: Path, estimate: Estimate, rules: str
@@ -262,6 +265,7 @@ def test_turns_that_a_burst_brings_beyond_the_limit_are_uncovered(
     assert np.mean(totals) == pytest.approx(300, rel=0.15)
 
 
+@pytest.mark.slow
 def test_signals_are_shares_of_turns(landed: Traffic, estimate: Estimate) -> None:
     (slow,) = estimate("--signal", "slow_rate")
     (failing_tools,) = estimate("--signal", "tool_error_rate")
@@ -331,6 +335,7 @@ def test_labels_correct_the_judge(
         assert says in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_an_old_rubric_and_a_new_one_are_two_rows(
     landed: Traffic, tmp_path: Path, estimate: Estimate, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -186,6 +186,7 @@ def test_an_agent_of_which_some_runs_were_not_judged_has_not_passed(
     assert "(2 of 2 runs, " in second
 
 
+@pytest.mark.slow
 def test_landed_turns_that_were_paid_for_are_not_paid_for_again(folder: Path) -> None:
     cases = [make_case("s", [make_turn(f"t-{place}")]) for place in (1, 2)]
     write_log(Path("log.db"), make_records(cases))
@@ -249,6 +250,7 @@ def test_garbage_from_a_judge_is_no_score(folder: Path) -> None:
     assert query("SELECT DISTINCT score, status FROM scores") == [(None, "error")]
 
 
+@pytest.mark.slow
 def test_a_session_that_goes_on_is_judged_only_for_its_new_turn(folder: Path) -> None:
     def consume() -> None:
         main(

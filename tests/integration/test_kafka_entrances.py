@@ -48,6 +48,7 @@ CONFIGURED = (
 )
 
 
+@pytest.mark.slow
 def test_record_cases_returns_when_all_is_acknowledged_also_through_an_outage(
     broker: Broker, tmp_path: Path
 ) -> None:

@@ -121,6 +121,7 @@ with recorder.turn(session_id="s", user="hi") as turn:
     assert len(list(Path(os.environ["EVALTAP_SPOOL_DIR"]).rglob("*.log.db"))) == 1
 
 
+@pytest.mark.slow
 def test_flapping_loses_nothing_and_lands_nothing_twice(
     broker: Broker, network: Proxy, url: str
 ) -> None:

@@ -138,6 +138,7 @@ def test_the_live_run_is_running_while_its_consumer_does(
     assert "stopped, last score" in said[1]
 
 
+@pytest.mark.slow
 def test_what_writes_says_who_holds_the_file(
     stores: tuple[Path, Path], capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -270,6 +271,7 @@ def test_memory_is_given_while_somebody_reads_and_taken_back(store: Store) -> No
         wait_for(lambda: store.rows(setting) == [("61.0 MiB",)])
 
 
+@pytest.mark.slow
 def test_a_long_path_has_its_socket_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -306,6 +306,7 @@ def test_a_rate_says_its_unit_and_a_report_gives_those_of_cases_and_turns(
     assert "of the cases passed, 95.0% (" in shown
 
 
+@pytest.mark.slow
 def test_a_report_flags_the_turns_that_were_lost_beside_those_that_a_rule_kept(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

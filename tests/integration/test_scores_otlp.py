@@ -166,6 +166,7 @@ def test_explanations_are_sent_when_asked_for_and_redacted(
     assert (code, "only works with --scores-otlp" in error) == (2, True)
 
 
+@pytest.mark.slow
 def test_a_score_that_could_not_be_had_is_an_error_without_a_value(
     evaltap: Evaltap, server: Received
 ) -> None:
@@ -180,6 +181,7 @@ def test_a_score_that_could_not_be_had_is_an_error_without_a_value(
     assert not any("gen_ai.evaluation.score.value" in one["attributes"] for one in found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", ["none", "gzip"])
 @pytest.mark.parametrize("protocol", ["", "http/protobuf"])
 def test_what_is_sent_is_otlp(
@@ -206,6 +208,7 @@ def test_what_is_sent_is_otlp(
     assert "evaltap.turns_scored" in metrics
 
 
+@pytest.mark.slow
 def test_counters_began_with_the_process_also_after_its_settings_were_read_again(
     evaltap: Evaltap, server: Received, tmp_path: Path
 ) -> None:
@@ -349,6 +352,7 @@ def landed(log: str) -> list[bytes | None]:
         opened.close()
 
 
+@pytest.mark.slow
 def test_scores_and_metrics_go_over_grpc_with_the_headers_of_the_environment(
     evaltap: Evaltap, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -78,11 +78,13 @@ def test_an_upgrade_makes_the_tables_of_a_new_file_and_changes_no_row(old: Path)
     assert len(rows["turns"]) == 10
 
 
+@pytest.mark.slow
 def test_an_older_log_and_database_are_consumed_on_where_they_stood(old: Path) -> None:
     assert consume(old) == 1
     assert_all_landed_once(old)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("old", [LAYOUTS[0], LAYOUTS[-1]], indirect=True)
 def test_the_next_run_after_an_upgrade_changes_nothing(old: Path) -> None:
     assert (consume(old), consume(old)) == (1, 1)

@@ -235,6 +235,7 @@ def test_resource_attributes_say_version_and_environment(key: str) -> None:
     assert (case["source"]["version"], case["source"]["environment"]) == ("3.1", "production")
 
 
+@pytest.mark.slow
 def test_feedback_finds_the_turn_of_its_version(db: Path) -> None:
     for version in ("1.0", "2.0"):
         recorder = Recorder(str(db.parent / f"{version}.log.db"), version=version)
@@ -269,6 +270,7 @@ def test_feedback_that_knows_no_version_finds_its_turn_by_the_trace(db: Path) ->
     assert found == ("3.1", invocation_id, False)
 
 
+@pytest.mark.slow
 def test_references_join_each_version(db: Path, capsys: pytest.CaptureFixture[str]) -> None:
     metrics = [
         {

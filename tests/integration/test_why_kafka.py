@@ -28,6 +28,7 @@ def why(case: str, log: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, s
     return code, said.out + said.err
 
 
+@pytest.mark.slow
 def test_a_case_that_has_not_landed_is_looked_for_on_the_topic(
     broker: Broker, capsys: pytest.CaptureFixture[str]
 ) -> None:

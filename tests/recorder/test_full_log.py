@@ -68,6 +68,7 @@ def test_what_a_consumer_lacks_is_never_given_up_for_new_turns(tmp_path: Path) -
     sink.close()
 
 
+@pytest.mark.slow
 def test_a_full_log_takes_manifests_and_keeps_the_last_one_only(tmp_path: Path) -> None:
     sink = LocalLogSink(tmp_path / "log.db", max_bytes=LIMIT, min_free_bytes=0)
     full = fill(sink)

@@ -56,6 +56,7 @@ assert (counters.recorded, counters.delivered, counters.faults) == (200, 200, 0)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("first", "end"),
     [("patched", CLOSED), ("imported", "")],

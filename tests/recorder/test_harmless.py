@@ -270,6 +270,7 @@ def assert_log_unavailable_is_counted(recorder: Recorder) -> None:
     assert recorder.counters().dropped == {"log_unavailable": 1}
 
 
+@pytest.mark.slow
 def test_many_threads_lose_nothing() -> None:
     sink = MemorySink(limit=100_000)
     recorder = Recorder(sink=sink, queue_max_events=1_000_000, queue_max_bytes=1 << 30)

@@ -30,6 +30,7 @@ def manifests(log: Path) -> list[Manifest]:
     return [item for item in decoded if isinstance(item, Manifest)]
 
 
+@pytest.mark.slow
 def test_recording_from_a_garbage_collection_and_a_signal_never_deadlocks(tmp_path: Path) -> None:
     body = """
 import gc
@@ -123,6 +124,7 @@ time.sleep(30)
     assert sorted(sessions(log)) == ["first", "last"]
 
 
+@pytest.mark.slow
 def test_a_forked_child_records_its_own_turns_under_its_own_name(tmp_path: Path) -> None:
     body = """
 stop = threading.Event()
@@ -214,6 +216,7 @@ print(sorted(set(sys.modules) - before))
     assert done.stdout.decode().strip() == "[]", done.stderr
 
 
+@pytest.mark.slow
 def test_multiprocessing_workers_record(tmp_path: Path) -> None:
     body = """
 import multiprocessing
@@ -299,6 +302,7 @@ if __name__ == '__main__':
     assert sorted(sessions(tmp_path / "log.db")) == ["child"] * records + ["main"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_a_child_process_that_ends_at_once_loses_no_turn(tmp_path: Path, method: str) -> None:
     (tmp_path / "program.py").write_text(f"""

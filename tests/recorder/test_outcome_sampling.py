@@ -123,6 +123,7 @@ def test_weighting_by_the_inclusion_probability_gives_back_the_population() -> N
     assert abs(errors - number / 10) < 5 * math.sqrt(number / 10 * 0.67)
 
 
+@pytest.mark.slow
 def test_a_limit_thins_out_evenly_and_says_by_how_much() -> None:
     now = [0.0]
     limited = OutcomeSampler(1.0, max_per_minute=600, clock=lambda: now[0])

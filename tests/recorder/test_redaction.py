@@ -295,6 +295,7 @@ def test_equal_values_become_equal_pseudonyms_and_another_key_makes_others() -> 
     assert REDACT.value("+49 170 1234567") == REDACT.value("+49-170-1234567")
 
 
+@pytest.mark.slow
 def test_two_hundred_thousand_addresses_have_as_many_pseudonyms() -> None:
     pseudonyms = Pseudonyms(b"k" * 32)
 

@@ -48,6 +48,7 @@ def test_no_text_of_the_corpus_with_something_to_redact_is_calm() -> None:
     assert [line for line in calm if not rules_find_nothing(line)] == []
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(st.lists(st.sampled_from(PIECES), min_size=2, max_size=12))
 def test_no_mixture_of_the_corpus_that_the_rules_would_redact_is_calm(pieces: list[str]) -> None:

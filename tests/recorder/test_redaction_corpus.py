@@ -61,6 +61,7 @@ def test_no_shape_of_a_password_hides_it_behind_its_name(text: str, shape: str) 
     assert len(missed) <= 1, missed  # one in 60 may be a variable's name
 
 
+@pytest.mark.slow
 def test_at_most_one_harmless_line_in_a_hundred_is_touched() -> None:
     lines = harmless()
 

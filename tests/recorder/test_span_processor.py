@@ -426,6 +426,7 @@ def test_an_unknown_item_is_nothing(item: object) -> None:
     assert list(TraceSource().process(item)) == []
 
 
+@pytest.mark.slow
 def test_a_trace_of_ten_thousand_spans_is_read_in_time() -> None:
     provider, ended = TracerProvider(), InMemorySpanExporter()
     provider.add_span_processor(SimpleSpanProcessor(ended))

@@ -181,6 +181,7 @@ def test_spans_that_are_each_others_parents_do_not_hang() -> None:
     assert len(cases_of([first, second])) == 1
 
 
+@pytest.mark.slow
 def test_ten_thousand_spans_are_read_in_a_moment() -> None:
     trace = TraceBuilder()
     root = trace.span("invoke_agent a", None, AGENT)

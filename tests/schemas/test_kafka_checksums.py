@@ -5,6 +5,7 @@ import pytest
 from attacks.programs import attack
 
 
+@pytest.mark.slow
 def test_checksums_are_those_of_google_crc32c_where_crc32c_is_not_installed() -> None:
     pytest.importorskip("google_crc32c")
 

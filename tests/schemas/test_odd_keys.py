@@ -111,6 +111,7 @@ def test_a_key_of_a_turn_that_nothing_compares_is_named_once(
     ]
 
 
+@pytest.mark.slow
 def test_workers_name_a_key_once_together(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (metrics := tmp_path / "m.json").write_text(json.dumps([RESPONSE]))
     cases = [

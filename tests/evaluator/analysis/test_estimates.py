@@ -27,6 +27,7 @@ from support.proofs.estimate_oracle import Oracle
 from support.worlds.traffic import Setting, binomial_bounds, draw
 
 
+@pytest.mark.slow
 def test_the_quantile_of_student_is_that_of_scipy() -> None:
     for degrees in (1, 1.5, 2, 3.3, 9, 40, 199, 201, 5_000, 1e7):
         assert t95(degrees) == pytest.approx(scipy.stats.t.ppf(0.975, degrees), abs=1e-8)

@@ -271,6 +271,7 @@ def test_cases_as_json_are_those_that_fit(
     assert row["started_at"] == "2026-11-22T18:00:02.000Z"
 
 
+@pytest.mark.slow
 def test_export_report_and_score_look_at_the_chosen_cases_only(
     database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -291,6 +292,7 @@ def test_export_report_and_score_look_at_the_chosen_cases_only(
     assert json.loads(capsys.readouterr().out)["cases"] == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("summaries", [False, True])
 def test_the_list_the_filter_and_the_report_agree_on_what_passed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], summaries: bool

@@ -338,6 +338,7 @@ def test_strange_numbers_do_not_stop_them(store: Store) -> None:
     assert store.rows("SELECT tokens > 2 * 9e18 FROM case_index") == [(True,)]
 
 
+@pytest.mark.slow
 def test_a_person_leaves_nothing_in_the_summaries(tmp_path: Path) -> None:
     path = tmp_path / "x.duckdb"
     with Store(path) as store:
@@ -355,6 +356,7 @@ def test_a_person_leaves_nothing_in_the_summaries(tmp_path: Path) -> None:
         assert store.rows("SELECT sum(turns) FROM turns_by_hour") == [(1,)]
 
 
+@pytest.mark.slow
 def test_the_consumer_keeps_them_once_a_second_and_tells_what_is_new(store: Store) -> None:
     now = [100.0]
     ticks = Ticks()

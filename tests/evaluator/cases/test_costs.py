@@ -91,6 +91,7 @@ def test_a_recorded_cost_wins_over_list_prices() -> None:
     assert cost_of(telemetry) == 0.5
 
 
+@pytest.mark.slow
 def test_recorded_tokens_become_a_cost_that_is_marked_and_that_metrics_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -231,6 +231,7 @@ def test_a_folder_of_hugging_face_is_converted_and_scored(
     assert (metric["passed"], metric["failed"]) == (1, 1)
 
 
+@pytest.mark.slow
 def test_a_data_set_may_be_scored_as_it_is(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -78,6 +78,7 @@ def line_of(case: dict[str, Any], **style: Any) -> bytes:
     return json.dumps(case, **style).encode()
 
 
+@pytest.mark.slow
 @given(
     actual=st.lists(TURNS, min_size=1, max_size=2),
     written=st.none() | st.lists(TURNS, min_size=1, max_size=2),

@@ -91,6 +91,7 @@ def test_an_intent_is_covered_by_a_case_that_asks_the_same_in_other_words() -> N
     assert [gap.value for gap in found.gaps] == ["Do you sell garden chairs?"]
 
 
+@pytest.mark.slow
 def test_an_unknown_language_is_no_language_that_a_set_could_cover() -> None:
     turns = [seen(0, [], "Wo ist meine Bestellung geblieben, bitte?"), seen(1, [], "Wo ist A-1?")]
 
@@ -127,6 +128,7 @@ def test_the_language_of_a_text(text: str, language: str) -> None:
 SHARES = (0.4, 0.3, 0.2, 0.1)
 
 
+@pytest.mark.slow
 def test_traffic_that_does_not_change_is_not_called_a_change(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -247,6 +249,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return landed(tmp_path_factory.mktemp("coverage"), [*early, *late], metrics=[])
 
 
+@pytest.mark.slow
 def test_coverage_names_what_a_set_lacks(
     database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -292,6 +295,7 @@ def test_versions_and_models_of_a_set_are_those_its_cases_were_recorded_with(
     assert coverages(by_hand) == [(["v1", "v2"], []), (["big", "small"], [])]
 
 
+@pytest.mark.slow
 def test_a_case_that_expects_nothing_covers_the_tools_it_was_recorded_with(
     database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

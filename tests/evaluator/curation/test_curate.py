@@ -153,6 +153,7 @@ def test_every_value_of_a_stratum_has_its_turn(database: Path, tmp_path: Path) -
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_uncovered_and_new_look_at_a_set(database: Path, tmp_path: Path) -> None:
     first = tmp_path / "first.evalset.json"
     curate(database, first, "--filter", "tool:get_order")
@@ -195,6 +196,7 @@ def test_uncovered_compares_what_cases_have_of_each_dimension(
     assert {label for found in labels(cases).values() for label in found} == wanted
 
 
+@pytest.mark.slow
 def test_new_and_uncovered_are_reasons_of_turns_that_another_pick_took(
     database: Path, tmp_path: Path
 ) -> None:
@@ -208,6 +210,7 @@ def test_new_and_uncovered_are_reasons_of_turns_that_another_pick_took(
     assert found["s-41"] == ["errors:TimeoutError", "new", "uncovered:track"]
 
 
+@pytest.mark.slow
 def test_new_means_the_same_where_near_duplicates_are_kept(database: Path, tmp_path: Path) -> None:
     first = tmp_path / "first.evalset.json"
     curate(database, first, "--filter", "tool:get_order")
@@ -221,6 +224,7 @@ def test_new_means_the_same_where_near_duplicates_are_kept(database: Path, tmp_p
     assert tools == {"cancel", "export_all", "track"}
 
 
+@pytest.mark.slow
 def test_the_same_store_and_recipe_give_the_same_bytes_on_a_rebuilt_store_too(
     tmp_path: Path,
 ) -> None:
@@ -259,6 +263,7 @@ def test_a_set_holds_no_telemetry_and_reads_as_it_was_recorded(
     assert "\\u003c" not in text
 
 
+@pytest.mark.slow
 def test_personal_data_that_a_rule_did_not_know_yet_stays_out(tmp_path: Path) -> None:
     database = landed(tmp_path, [Asked("Write to ann.miller@example.com, I am late")])
     out = tmp_path / "s.evalset.json"
@@ -273,6 +278,7 @@ def test_personal_data_that_a_rule_did_not_know_yet_stays_out(tmp_path: Path) ->
     assert out.read_bytes() == first
 
 
+@pytest.mark.slow
 def test_into_a_set_adds_without_disturbing_what_is_there(database: Path, tmp_path: Path) -> None:
     out = tmp_path / "s.evalset.json"
     curate(database, out, "--filter", "tool:cancel")
@@ -288,6 +294,7 @@ def test_into_a_set_adds_without_disturbing_what_is_there(database: Path, tmp_pa
     assert len(after) == 4
 
 
+@pytest.mark.slow
 def test_an_update_keeps_edits_and_gone_cases_unless_they_are_pruned(
     database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -329,6 +336,7 @@ def test_inputs_hold_what_is_asked_only(database: Path, tmp_path: Path) -> None:
         assert set(case["conversation"][0]) == {"invocationId", "userContent"}
 
 
+@pytest.mark.slow
 def test_what_was_done_becomes_the_reference_only_where_it_was_found_good(
     database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -348,6 +356,7 @@ def test_what_was_done_becomes_the_reference_only_where_it_was_found_good(
     assert all("promoted" in one for one in labels(cases).values())
 
 
+@pytest.mark.slow
 def test_nothing_is_expected_of_a_turn_that_nobody_found_good(tmp_path: Path) -> None:
     asked = [
         Asked("Where is A-1?", ("get_order",), "No.", session="s"),
@@ -441,6 +450,7 @@ def test_a_set_that_was_edited_into_nonsense_is_not_overwritten(
     assert out.read_text() == content
 
 
+@pytest.mark.slow
 def test_every_built_in_recipe_makes_cases(database: Path, tmp_path: Path) -> None:
     for name in BUILT_IN.keys() - {"approved"}:  # nobody has approved anything here
         assert curate(database, tmp_path / f"{name}.evalset.json", "--like", name)
@@ -481,6 +491,7 @@ def test_the_provenance_of_a_case_says_that_its_session_was_erased(tmp_path: Pat
     assert "gone" not in origins["s-1"]
 
 
+@pytest.mark.slow
 def test_a_session_with_earlier_turns_that_were_not_recorded_is_not_whole(
     database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -71,6 +71,7 @@ def sampled(folder: Path) -> tuple[Path, list[Asked]]:
     return database, asked
 
 
+@pytest.mark.slow
 def test_verdicts_that_a_score_rule_drew_count_for_those_it_left_out(
     tmp_path: Path, answers: Answers
 ) -> None:
@@ -91,6 +92,7 @@ def test_verdicts_that_a_score_rule_drew_count_for_those_it_left_out(
     assert row["rate"] == pytest.approx(passing)
 
 
+@pytest.mark.slow
 def test_a_review_of_a_turn_that_no_rule_chose_to_score_is_counted_apart(
     tmp_path: Path, answers: Answers
 ) -> None:
@@ -111,6 +113,7 @@ def test_a_review_of_a_turn_that_no_rule_chose_to_score_is_counted_apart(
     assert found["without_verdict"] == reviewed - scored
 
 
+@pytest.mark.slow
 def test_labels_drawn_by_the_verdicts_of_a_judge_hold_for_the_one_that_replaces_it(
     tmp_path: Path, answers: Answers
 ) -> None:
@@ -150,6 +153,7 @@ def test_labels_drawn_by_the_verdicts_of_a_judge_hold_for_the_one_that_replaces_
     assert min(abs(row["rate"] - people) for row in rows) < 1e-9
 
 
+@pytest.mark.slow
 def test_a_larger_draw_takes_equal_turns_and_those_of_a_smaller_one_with_its_probability(
     tmp_path: Path,
 ) -> None:
@@ -178,6 +182,7 @@ def test_a_weight_is_a_number_of_turns(tmp_path: Path, weight: object) -> None:
     assert main(["calibrate", *arguments, str(tmp_path / "x.duckdb")]) == 2
 
 
+@pytest.mark.slow
 def test_labels_count_for_the_turns_of_their_application_whatever_its_name(
     tmp_path: Path, answers: Answers
 ) -> None:

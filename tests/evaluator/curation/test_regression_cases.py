@@ -18,6 +18,7 @@ from support.worlds.curated import curate, labels
 from support.worlds.shop import POLITE, Asked, landed
 
 
+@pytest.mark.slow
 def test_a_regression_case_fails_as_recorded_and_passes_as_corrected(
     database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -37,6 +38,7 @@ def test_a_regression_case_fails_as_recorded_and_passes_as_corrected(
     assert summary["failed"] + summary["crashed"] == len(cases)
 
 
+@pytest.mark.slow
 def test_a_users_correction_expects_an_answer_and_no_particular_calls(tmp_path: Path) -> None:
     asked = [Asked("Refund A-1", ("get_order",), "No.", thumb=False, correction="Yes, please.")]
     database = landed(tmp_path, asked)
@@ -72,6 +74,7 @@ def test_a_verdict_of_a_metric_that_was_changed_since_neither_fails_nor_proves_a
     assert (polite["passed"], polite["failed"]) == (1, 2), "as the picks have it"
 
 
+@pytest.mark.slow
 def test_a_correction_that_fails_itself_is_left_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -154,6 +157,7 @@ def test_a_case_that_cannot_be_scored_is_no_proof() -> None:
     assert why.why.startswith("cannot be scored: sessionInput is missing")
 
 
+@pytest.mark.slow
 def test_a_judge_that_gives_no_verdict_leaves_a_regression_case_undecided(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,6 +182,7 @@ def test_a_judge_that_gives_no_verdict_leaves_a_regression_case_undecided(
     assert "undecided: the recorded turns have no verdict (" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_case_without_an_expected_turn_expects_nothing_rather_than_its_failure(
     tmp_path: Path,
 ) -> None:
@@ -196,6 +201,7 @@ def test_a_case_without_an_expected_turn_expects_nothing_rather_than_its_failure
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", ["tool_trajectory_avg_score", "trajectory_exact"])
 def test_the_reference_that_a_turn_was_scored_with_is_what_its_case_expects(
     tmp_path: Path, metric: str
@@ -223,6 +229,7 @@ def test_the_reference_that_a_turn_was_scored_with_is_what_its_case_expects(
     assert by_id["s-1"][0]["capture"]["tools"] == "missing"
 
 
+@pytest.mark.slow
 def test_a_turn_that_took_too_long_is_a_case_that_fails_as_it_did(tmp_path: Path) -> None:
     fast = {
         "metricName": "completed_within",

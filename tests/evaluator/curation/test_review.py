@@ -93,6 +93,7 @@ def test_what_an_action_does_not_look_at_is_refused(
     assert says in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("asked", "code", "without", "queued"),
     [
@@ -127,6 +128,7 @@ def ids(review: Review) -> dict[str, str]:
     return {one["eval_id"]: one["item_id"] for one in review("list")["items"]}
 
 
+@pytest.mark.slow
 def test_nothing_is_queued_twice(review: Review) -> None:
     review("add")
     review("add")
@@ -423,6 +425,7 @@ def test_what_cannot_be_done_is_said(
     assert said in err
 
 
+@pytest.mark.slow
 def test_a_draw_for_labels_takes_half_of_what_the_judge_fails(tmp_path: Path) -> None:
     asked = [Asked(f"Question {n} {'abcdefgh'[n % 8]}", answer="No." if n < 6 else "Yes, please.")
              for n in range(60)]  # fmt: skip

@@ -81,6 +81,7 @@ def test_the_weighted_rate_of_a_curated_set_is_that_of_the_traffic(
     assert sum(unweighted) / 30 < truth - 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("collapse", [{"radius": 0.5}, False])
 def test_a_set_without_a_random_draw_says_how_much_it_covers(
     database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], collapse: Any
@@ -149,6 +150,7 @@ def test_a_session_stands_for_turns_like_its_last_one(
     assert (scored["passed"], scored["represented_pass_rate"]) == (0, 0.75)
 
 
+@pytest.mark.slow
 def test_a_session_of_which_several_turns_were_picked_does_not_stand_for_turns_like_the_earlier_ones(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -174,6 +176,7 @@ def test_a_session_of_which_several_turns_were_picked_does_not_stand_for_turns_l
     assert scores == {"session": [0.1, 1, 1, 0.0], "turn": [1.0, 0, 10, 0.9]}
 
 
+@pytest.mark.slow
 def test_a_case_that_its_recipe_no_longer_makes_represents_nothing(
     database: Path, tmp_path: Path
 ) -> None:

@@ -27,6 +27,7 @@ def stored() -> duckdb.DuckDBPyConnection:
     return connection
 
 
+@pytest.mark.slow
 @given(names=st.sets(NAMES, min_size=1))
 def test_what_is_stored_is_there(
     stored: duckdb.DuckDBPyConnection, names: set[tuple[str, str, str]]

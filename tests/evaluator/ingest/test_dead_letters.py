@@ -131,6 +131,7 @@ def test_json_gives_bytes_that_are_not_utf8_in_base64_and_nothing_more_for_text(
     assert "header   ü: \ufffd" in out
 
 
+@pytest.mark.slow
 def test_what_can_be_read_after_an_upgrade_lands_and_is_no_letter_any_more(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,6 +157,7 @@ def test_what_can_be_read_after_an_upgrade_lands_and_is_no_letter_any_more(
     assert run("store", "dlq", "replay", "x.duckdb", "--reason", "schema_unknown")[0] == 0
 
 
+@pytest.mark.slow
 def test_letters_of_many_pages_land_and_those_that_cannot_be_read_stay(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -101,6 +101,7 @@ class TestTurns:
         in_files = map(comparable, read_cases(files_of(name)))
         assert sorted(map(comparable, landed), key=str) == sorted(in_files, key=str)
 
+    @pytest.mark.slow
     def test_json_and_protobuf_mixed_on_one_topic_are_told_apart(
         self, plain: list[tuple[Any, ...]]
     ) -> None:
@@ -177,6 +178,7 @@ class TestConfiguration:
             assert store.rows("SELECT recorded, dropped FROM v_completeness") == [(68, 68)]
             assert second.assembler.counters.traces_read == 0
 
+    @pytest.mark.slow
     def test_an_erased_session_leaves_no_name_behind_and_does_not_come_back(
         self, tmp_path: Path
     ) -> None:

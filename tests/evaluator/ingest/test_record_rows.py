@@ -76,6 +76,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(
     arguments=VALUES, result=VALUES, extra=st.dictionaries(st.sampled_from(
         ["telemetry", "capture", "creationTimestamp", "state", "unknown", "finalResponse", "tools"]

@@ -117,6 +117,7 @@ def test_no_cases_need_no_query() -> None:
     assert store.read == []
 
 
+@pytest.mark.slow
 def test_turns_of_several_files_with_equal_positions_are_not_mixed_up(tmp_path: Path) -> None:
     paths = [tmp_path / f"shard-{number}.duckdb" for number in range(2)]
     for number, path in enumerate(paths):

@@ -250,6 +250,7 @@ def _plain(found: Receiver) -> Receiver:
     return found
 
 
+@pytest.mark.slow
 def test_the_evidence_is_in_the_app_of_the_watch_the_slice_or_the_case(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -70,6 +70,7 @@ def test_what_repeats_every_day_or_week_is_no_news(month: Month) -> None:
     assert found.alarms <= binomial_bounds(rounds, CHANCE)[1]
 
 
+@pytest.mark.slow
 def test_a_rise_is_found_as_soon_though_hours_differ() -> None:
     month = Month(200, later=0.25, rate=0.03, hours=NIGHT, hours_rate=0.2)
 
@@ -79,6 +80,7 @@ def test_a_rise_is_found_as_soon_though_hours_differ() -> None:
     assert found.delay <= 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("month", [Month(20, later=0.2), Month(100, later=0.15)])
 def test_an_alarm_does_not_resolve_while_the_rise_lasts_and_does_when_it_is_over(
     month: Month,
@@ -102,6 +104,7 @@ def test_a_few_good_sessions_in_an_outage_end_no_alarm() -> None:
     assert watch.recovered(today, BadTurns(0, 1)) == 0
 
 
+@pytest.mark.slow
 def test_an_alarm_says_since_when() -> None:
     source = random.Random(5)
     begun = [alarm_of(Month(200, later=0.15), CHANCE, source) for _ in range(20)]
@@ -158,6 +161,7 @@ def test_latencies_of_quiet_months_stay_quiet_though_two_shares_are_watched() ->
     assert found.alarms <= binomial_bounds(rounds, CHANCE)[1]
 
 
+@pytest.mark.slow
 def test_a_shift_of_all_latencies_is_found_sooner_than_by_the_slowest_turns_alone() -> None:
     found = simulate_latencies(LatencyMonth(100, slower=0.3), 15, chance=CHANCE, seed=4)
 

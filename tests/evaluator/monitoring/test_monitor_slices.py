@@ -244,6 +244,7 @@ def test_a_turn_of_a_clock_that_was_never_set_is_no_baseline(evaltap: Evaltap) -
     assert helpful["slice"] == {"tool": "refund"}
 
 
+@pytest.mark.slow
 def test_a_turn_of_a_wrong_clock_does_not_shorten_the_baseline(evaltap: Evaltap) -> None:
     db = store_of(evaltap, lambda tool, day: 0.1, days=10, daily=10, unset_clock=True)
 
@@ -392,6 +393,7 @@ def test_the_chance_of_a_false_alarm_is_shared(evaltap: Evaltap) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_the_rules_are_priced_by_the_turns_of_the_last_days(evaltap: Evaltap) -> None:
     store = store_of(evaltap, lambda tool, day: 0.05, days=10)
     rule = {

@@ -181,6 +181,7 @@ def gauge(store: Store) -> float:
     return found.samples["w", ""]
 
 
+@pytest.mark.slow
 def test_the_shares_above_two_quantiles_are_alarms_of_their_own() -> None:
     with Store(":memory:") as store:
         tail, middle = (replace(event("firing", 10), quantile=one) for one in (0.95, 0.5))

@@ -256,6 +256,7 @@ def test_a_form_of_several_files_comes_as_an_archive(page: Served) -> None:
     assert archive.namelist() == ["evil/README.md", "evil/data/test.jsonl"]
 
 
+@pytest.mark.slow
 def test_cases_that_nobody_approved_are_left_out_and_said(page: Served) -> None:
     use(page, KEYS[1])
     pick(page, *KEYS)
@@ -264,6 +265,7 @@ def test_cases_that_nobody_approved_are_left_out_and_said(page: Served) -> None:
     assert {one["turn"] for one in data["left_out"]} == {GENEROUS, "s-003"}
 
 
+@pytest.mark.slow
 def test_a_set_takes_the_basket_and_gives_it_back(page: Served, golden: Path) -> None:
     use(page, KEYS[1])
     pick(page, KEYS[1])
@@ -284,6 +286,7 @@ def test_a_set_takes_the_basket_and_gives_it_back(page: Served, golden: Path) ->
     assert "it is already undone" in again.text
 
 
+@pytest.mark.slow
 def test_a_basket_is_ones_own_and_every_change_can_be_taken_back_once(page: Served) -> None:
     pick(page, *KEYS)
     assert "Your basket is empty" in page.ask("/basket", role="admin").text
@@ -306,6 +309,7 @@ def test_all_cases_of_a_filter_are_picked(page: Served) -> None:
     assert post(page, "/basket/pick", all="1", q="stats:x").status == 400
 
 
+@pytest.mark.slow
 def test_an_admin_takes_back_what_a_reviewer_decided(page: Served) -> None:
     use(page, KEYS[1])
     lines = json.loads(page.ask("/changes?format=json").body)["data"]["lines"]

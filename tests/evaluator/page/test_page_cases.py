@@ -188,6 +188,7 @@ def test_the_step_that_went_wrong_is_on_the_page(reader: StoreReader) -> None:
     assert page.feedback[0]["comment"] == "I got far too much."
 
 
+@pytest.mark.slow
 def test_the_evaluator_not_the_name_of_a_metric_says_whether_calls_are_compared(
     tmp_path: Path,
 ) -> None:
@@ -347,6 +348,7 @@ def test_the_twin_names_the_parts_of_everything(text: str) -> None:
     assert found == {"turns": [verdict, ["shop", "live", "s-1"]], "1": {}}
 
 
+@pytest.mark.slow
 def test_references_that_did_not_land_are_compared_with(tmp_path: Path) -> None:
     cases_ = [one for one in support_cases(3) if one["evalId"] == "s-000"]
     landed = [one | {"conversation": [None]} for one in cases_]
@@ -363,6 +365,7 @@ def test_references_that_did_not_land_are_compared_with(tmp_path: Path) -> None:
     assert [line.kind for line in compared.turns[0].lines] == ["same", "missing"]
 
 
+@pytest.mark.slow
 def test_a_turn_says_that_it_waits_and_that_its_answer_is_empty(tmp_path: Path) -> None:
     waits = Asked("May I?", answer="", source={"closeReason": "paused"})
     store = landed(tmp_path, [waits, Asked("Hello?")], metrics=[])

@@ -33,6 +33,7 @@ def asked(*sets: Path, **parameters: str) -> PageRequest:
     return PageRequest(parameters, person, Path("x.duckdb"), now=NOON, sets=sets)
 
 
+@pytest.mark.slow
 def test_what_no_set_has_is_listed_with_its_share(reader: StoreReader, tmp_path: Path) -> None:
     golden = write_cases(tmp_path, support_cases(14)[1:2], "golden.jsonl")
 
@@ -59,6 +60,7 @@ def test_without_a_set_the_page_shows_what_a_first_one_could_hold(
     assert "get_order &gt; search" in answer.text
 
 
+@pytest.mark.slow
 def test_a_sample_of_what_is_not_covered_goes_to_the_basket(path: Path, tmp_path: Path) -> None:
     with Store(path) as store, Readers(store).reading(seconds=120) as found:
         gap = next(one for one in coverage.read(found, asked(by="tool")).gaps if one.turns >= 2)
@@ -94,6 +96,7 @@ def test_sets_that_cannot_be_read_are_said(path: Path, tmp_path: Path) -> None:
     assert GENEROUS not in answer.text
 
 
+@pytest.mark.slow
 def test_a_long_question_does_not_fill_the_page(tmp_path: Path) -> None:
     store = landed(tmp_path, [Asked("Where is my order, please? " * 500)], metrics=[])
 

@@ -67,6 +67,7 @@ def test_alarms_are_shown_as_they_are_now(tmp_path: Path) -> None:
     assert alert.overview_href == "/?from=2026-11-19T18%3A00&to=2026-11-22T01%3A00"
 
 
+@pytest.mark.slow
 def test_an_alarm_shows_the_questions_of_its_cases(tmp_path: Path) -> None:
     with Store(support_store(tmp_path, count=3)) as store:
         Summaries(store).refresh()

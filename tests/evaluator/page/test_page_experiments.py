@@ -61,6 +61,7 @@ class Table(HTMLParser):
             self.differences += "data-difference" in given
 
 
+@pytest.mark.slow
 def test_the_list_tells_agent_states_and_the_rate_with_its_interval(reader: StoreReader) -> None:
     (line,) = experiments.read(reader, asked()).experiments
 

@@ -38,6 +38,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
         yield found
 
 
+@pytest.mark.slow
 def test_the_overview_of_a_file_ends_with_its_last_turn(store: Store) -> None:
     with Readers(store).reading() as reader:
         page = overview.read(reader, ASKED)
@@ -162,6 +163,7 @@ def test_crashes_are_among_the_reasons_without_any_metric(tmp_path: Path) -> Non
     assert found.q.startswith('status:crashed error:"TimeoutError" from:')
 
 
+@pytest.mark.slow
 def test_a_reason_that_was_to_be_expected_before_and_did_not_show_is_new(tmp_path: Path) -> None:
     now = [Turn(f"now {n}", error="TimeoutError" if n < 5 else "") for n in range(10)]
     now += [Turn("now, odd", error="KeyError")]
@@ -188,6 +190,7 @@ def test_a_reason_that_was_to_be_expected_before_and_did_not_show_is_new(tmp_pat
     assert not any(one.of.is_new for one in week.reasons)  # no turn before that week
 
 
+@pytest.mark.slow
 def test_a_failure_counts_among_the_reasons_of_the_span_of_its_turn(tmp_path: Path) -> None:
     asked = [Turn("long ago", answer="No.", session="s"), Turn("now", answer="No.", session="s")]
     with Store(landed(tmp_path, asked)) as store:
@@ -198,6 +201,7 @@ def test_a_failure_counts_among_the_reasons_of_the_span_of_its_turn(tmp_path: Pa
         assert _reasons_of(store) == {"polite": 1}
 
 
+@pytest.mark.slow
 def test_a_corrected_metric_leaves_no_reasons_of_the_verdicts_before(tmp_path: Path) -> None:
     path = landed(tmp_path, [Turn("Where is it?", answer="No."), Turn("And B-7?", answer="No.")])
     corrected = json.loads(json.dumps(POLITE).replace("please", "No"))
@@ -251,6 +255,7 @@ def test_the_pass_rate_is_drawn_beside_the_period_before_and_the_alarms(store: S
     assert rate.sentence.endswith("alarm refunds: 11:15")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("failing", [{2}, {2, 5, 9}, {0, 7}, set()])
 def test_the_overview_has_the_rate_and_the_interval_that_estimate_prints(
     tmp_path: Path, failing: set[int]
@@ -319,6 +324,7 @@ def test_latencies_are_quantiles_of_each_bucket_and_of_all_to_within_a_bin() -> 
         assert traffic.latencies(store, span, "")[None] == pytest.approx((1.05**80.5, 1.05**80.5))
 
 
+@pytest.mark.slow
 def test_tiles_and_tools_of_sampled_traffic_are_of_all_traffic(tmp_path: Path) -> None:
     failed = [
         Turn("Where?", ("get_order",), error="Timeout", telemetry={"costUsd": 0.05})
@@ -351,6 +357,7 @@ def test_tiles_and_tools_of_sampled_traffic_are_of_all_traffic(tmp_path: Path) -
         assert "calls and p95 of recorded turns" in site.ask("/?range=all").text
 
 
+@pytest.mark.slow
 def test_the_cost_of_a_turn_is_that_of_the_turns_whose_cost_is_known(tmp_path: Path) -> None:
     known, unknown = {"costUsd": 0.05}, {"costUsd": None}
     half = {"inclusionProbability": 0.5}
@@ -440,6 +447,7 @@ def test_a_line_has_a_gap_where_nothing_is_known() -> None:
     assert drawn.bars[0].part_height == pytest.approx(drawn.bars[0].height / 3, abs=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("last", "said"), [([], True), ([Turn("Hello")], False)])
 def test_a_rate_of_crashed_turns_only_says_so(tmp_path: Path, last: list[Turn], said: bool) -> None:
     database = landed(tmp_path, [Turn("Hi", error="TimeoutError"), *last])

@@ -52,6 +52,7 @@ def page(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serv
         yield found
 
 
+@pytest.mark.slow
 def test_whom_the_proxy_names_is_logged_in_with_the_role_of_the_list(page: Served) -> None:
     answer = page.ask("/cases", role=None, headers=ANN)
 

@@ -136,6 +136,7 @@ def test_reviewers_who_ask_at_once_get_different_items(page: Served) -> None:
     assert len({item_of(answer.headers["Location"]) for answer in asked}) == len(people)
 
 
+@pytest.mark.slow
 def test_two_reviewers_decide_on_what_is_queued_for_two(page: Served) -> None:
     case = urlencode({"app": "shop", "set": "live", "id": GENEROUS})
     post(page, "/review/add", case=case, twice="1")
@@ -172,6 +173,7 @@ def test_roles_by_action(shared: Served, route: ActionRoute, role: str | None) -
     assert page.ask(route.path, "POST", role="admin", form={}).status == 403
 
 
+@pytest.mark.slow
 def test_the_command_line_sees_what_the_page_wrote(file: Path, tmp_path: Path) -> None:
     with served(file, tmp_path) as page:
         post(page, "/review/add", q="tool:refund")

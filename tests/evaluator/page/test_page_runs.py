@@ -30,6 +30,7 @@ def asked(**parameters: str) -> PageRequest:
     return PageRequest(parameters, Person("ann", "viewer"), Path("x.duckdb"), now=NOON)
 
 
+@pytest.mark.slow
 def test_runs_are_newest_first_and_the_two_newest_are_chosen(reader: StoreReader) -> None:
     page = runs.read(reader, asked())
 
@@ -55,6 +56,7 @@ def test_a_run_has_its_metrics_and_its_worst_cases(reader: StoreReader) -> None:
     assert runs.view_one(reader, asked(id="none")).status == 404
 
 
+@pytest.mark.slow
 def test_a_comparison_without_most_cases_of_a_says_that_it_decides_nothing(tmp_path: Path) -> None:
     metrics = tmp_path / "m.json"
     metrics.write_text(json.dumps([RESPONSE]))
@@ -131,6 +133,7 @@ def test_an_open_row_has_the_difference_of_both_sides(reader: StoreReader) -> No
     assert [one.opened for one in page.rows].count(True) == 1
 
 
+@pytest.mark.slow
 def test_runs_of_files_show_verdicts_and_no_turns(tmp_path: Path) -> None:
     path = compared_store(tmp_path, count=12, files=True)
     with Store(path) as store:
@@ -195,6 +198,7 @@ def two_versions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return landed(tmp_path_factory.mktemp("versions"), [*asked_of["1.0"], *asked_of["2.0"]])
 
 
+@pytest.mark.slow
 def test_two_versions_in_one_store_are_compared_by_their_traffic(two_versions: Path) -> None:
     with Store(two_versions) as store:
         Summaries(store).refresh()
@@ -227,6 +231,7 @@ def test_the_form_offers_the_versions(two_versions: Path, tmp_path: Path) -> Non
     assert cases["matched"] == 30
 
 
+@pytest.mark.slow
 def test_recordings_of_one_case_are_told_apart_and_reasons_stand_apart(tmp_path: Path) -> None:
     asked_of = [
         Asked(

@@ -143,6 +143,7 @@ def _value(kind: str) -> object:
     return values[kind]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("filled")
 def test_files_are_divided_by_table_and_day() -> None:
     day = (NOW - timedelta(days=100)).date()
@@ -158,6 +159,7 @@ def test_files_are_divided_by_table_and_day() -> None:
     assert by_day == [((NOW - timedelta(days=days)).date(), 1) for days in (100, 99, 1)]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("filled")
 def test_files_and_folders_are_their_owners() -> None:
     archive(Path("x.duckdb"), Path("deep/b"))
@@ -243,6 +245,7 @@ def test_an_archive_is_read_in_the_folder_of_the_usual_store(capsys: Out) -> Non
     assert pruned[0] == 0, pruned
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("filled")
 def test_a_store_and_its_archive_compare_as_equal(capsys: Out) -> None:
     code, found = run(capsys, "compare", "x.duckdb", "a", "--json")
@@ -253,6 +256,7 @@ def test_a_store_and_its_archive_compare_as_equal(capsys: Out) -> None:
     assert found["drop"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("filled")
 def test_an_archive_is_scored_into_a_new_file_with_its_rows(capsys: Out) -> None:
     Path("m2.json").write_text(json.dumps(METRICS).replace('["yes"]', '["e", "o"]'))

@@ -52,6 +52,7 @@ def test_each_attack_stands_in_its_case_word_for_word() -> None:
         assert json.dumps(attack.text(SCENARIOS[1]))[1:-1] in json.dumps(case)
 
 
+@pytest.mark.slow
 def test_nothing_that_an_attack_writes_gets_out_of_the_fences() -> None:
     report = run_attacks(LlmJudgeCriterion(), services(FenceWatcher()), threads=4)
 
@@ -220,6 +221,7 @@ def _no_judge(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(f"EVALTAP_JUDGE_{name}", raising=False)
 
 
+@pytest.mark.slow
 def test_without_a_judge_the_structure_is_proved(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["attack", "--json"]) == 0
 

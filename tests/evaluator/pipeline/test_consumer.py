@@ -80,6 +80,7 @@ def test_a_log_is_landed_and_each_case_scored_once(log: Path) -> None:
         assert store.rows("SELECT count(*) FROM turn_scores") == [(2,)]
 
 
+@pytest.mark.slow
 def test_the_file_is_opened_anew_at_times_and_nothing_is_lost_or_doubled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,6 +42,7 @@ def producers(capsys: pytest.CaptureFixture[str], *options: str) -> list[dict[st
     return found
 
 
+@pytest.mark.slow
 def test_a_recorder_is_accounted_for_to_the_last_turn(capsys: pytest.CaptureFixture[str]) -> None:
     recorder = Recorder("log.db", sample_rate=0.5)
     for number in range(200):
@@ -118,6 +119,7 @@ def test_a_gap_is_named_and_an_erased_record_is_none(capsys: pytest.CaptureFixtu
     assert "no closing manifest" in said  # this test had the log open
 
 
+@pytest.mark.slow
 def test_dead_letters_and_records_that_brought_nothing_new_are_no_gaps(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -141,6 +143,7 @@ def completeness() -> list[tuple[Any, ...]]:
         ).fetchall()
 
 
+@pytest.mark.slow
 def test_the_store_alone_proves_what_landed_was_dropped_and_is_missing() -> None:
     cases = [make_case(f"s-{n}") for n in range(10)]
     records = make_records(cases)

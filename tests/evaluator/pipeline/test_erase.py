@@ -86,6 +86,7 @@ def test_no_byte_of_the_subject_stays_and_the_others_keep_everything(
     assert len(Path("c.jsonl").read_text().splitlines()) == 300
 
 
+@pytest.mark.slow
 def test_a_dead_letter_that_names_the_subject_in_a_header_of_any_bytes_goes() -> None:
     mine = WireRecord(b"k", b"{", (("who", b"\xff" + USER.encode()),))
     other = WireRecord(b"k", b"{", (("who", b"\xffbob"),))
@@ -113,6 +114,7 @@ def test_what_was_erased_can_be_written_and_consumed_on(capsys: pytest.CaptureFi
     assert json.loads(capsys.readouterr().out)["turns_landed"] == 1
 
 
+@pytest.mark.slow
 def test_what_was_erased_is_not_lost_to_the_log_alone_or_to_a_new_store(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -143,6 +145,7 @@ def test_a_dry_run_tells_the_same_and_changes_nothing(capsys: pytest.CaptureFixt
     assert real["places"] == dry["places"]
 
 
+@pytest.mark.slow
 def test_a_session_id_takes_out_that_session_only(capsys: pytest.CaptureFixture[str]) -> None:
     fill(*MINE)
 
@@ -152,6 +155,7 @@ def test_a_session_id_takes_out_that_session_only(capsys: pytest.CaptureFixture[
     assert [one["removed"].get("cases") for one in told["places"]] == [None, 1, 2, 2]
 
 
+@pytest.mark.slow
 def test_what_was_made_of_a_session_goes_with_it(capsys: pytest.CaptureFixture[str]) -> None:
     fill(MINE[0], OTHERS[0])
     curated = [case("a-1#t-1", "", "words"), case("o-0#t-1", "", "words")]

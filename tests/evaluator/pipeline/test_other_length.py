@@ -69,6 +69,7 @@ ANN = Person("ann", "admin")
 WITH = ("--references", "r.jsonl")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [WITH, ()], ids=["with references", "without"])
 def test_runs_succeed_at_the_same_rate_with_references_and_without(
     evaltap: Evaltap, options: tuple[str, ...]
@@ -96,6 +97,7 @@ def test_runs_succeed_at_the_same_rate_with_references_and_without(
         assert rates["run_succeeded"].value == pytest.approx(13 / 15)
 
 
+@pytest.mark.slow
 def test_turns_that_only_the_session_has_are_not_compared_and_the_common_ones_are(
     evaltap: Evaltap,
 ) -> None:
@@ -109,6 +111,7 @@ def test_turns_that_only_the_session_has_are_not_compared_and_the_common_ones_ar
     assert rows == [("t-1", "passed", 10), ("t-2", "crashed", 2), ("t-2", "not_evaluated", 3)]
 
 
+@pytest.mark.slow
 def test_versions_compared_by_name_show_the_crashes(evaltap: Evaltap) -> None:
     kinds = ["alike"] * 7 + ["longer"] * 3
     better = [session(f"n{place}", kind, "2") for place, kind in enumerate(kinds)]
@@ -119,6 +122,7 @@ def test_versions_compared_by_name_show_the_crashes(evaltap: Evaltap) -> None:
     assert re.search(r"^run_succeeded\n  86\.7% -> 100\.0%", out, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_the_page_and_show_have_the_whole_conversation_and_say_what_is_not_compared(
     evaltap: Evaltap,
 ) -> None:

@@ -64,6 +64,7 @@ def sessions(db: Path) -> list[str]:
         return [name for (name,) in store.rows("SELECT DISTINCT eval_id FROM turns ORDER BY 1")]
 
 
+@pytest.mark.slow
 def test_a_session_goes_by_its_newest_turn_with_all_that_is_known_of_it(
     db: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -82,6 +83,7 @@ def test_a_session_goes_by_its_newest_turn_with_all_that_is_known_of_it(
         ]
 
 
+@pytest.mark.slow
 def test_reviews_go_with_their_turns_and_none_is_left_to_review(
     db: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -106,6 +108,7 @@ def test_reviews_go_with_their_turns_and_none_is_left_to_review(
     assert main(["review", "undo", str(db), "--as", "ann"]) == 0
 
 
+@pytest.mark.slow
 def test_what_was_pruned_is_neither_missed_nor_landed_again(
     db: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -144,6 +147,7 @@ def test_what_was_dropped_before_is_not_held_against_what_remains(
     assert covered(tmp_path / "archive") == pytest.approx(4 / (4 + 7))
 
 
+@pytest.mark.slow
 def test_a_dry_run_only_counts(db: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = prune(db, capsys, "--dry-run")
 
@@ -151,6 +155,7 @@ def test_a_dry_run_only_counts(db: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert sessions(db) == ["goes on", "new", "old"]
 
 
+@pytest.mark.slow
 def test_scores_of_files_go_by_when_they_were_made(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -172,6 +177,7 @@ def test_scores_of_files_go_by_when_they_were_made(
             assert store.rows(f"SELECT count(*) FROM {table}") == [(0,)], (table, again)
 
 
+@pytest.mark.slow
 def test_the_file_gives_its_room_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     began = (NOW - timedelta(days=100)).timestamp()
     cases = [
@@ -205,6 +211,7 @@ rewrite_file(Path(sys.argv[1]))
 """
 
 
+@pytest.mark.slow
 def test_what_stops_before_the_file_is_rewritten_is_completed_by_the_next_run(
     db: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,6 +233,7 @@ def test_what_stops_before_the_file_is_rewritten_is_completed_by_the_next_run(
     assert [one.name for one in db.parent.glob("x.duckdb*")] == ["x.duckdb"]
 
 
+@pytest.mark.slow
 def test_a_file_that_cannot_be_rewritten_leaves_no_copy_and_says_what_is_deleted(db: Path) -> None:
     found = subprocess.run(
         [sys.executable, "-c", REWRITE, str(db)], capture_output=True, text=True, check=False
@@ -258,6 +266,7 @@ def test_a_mistake_is_named(
     assert says in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_rewritten_file_has_small_row_groups_as_before(
     db: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

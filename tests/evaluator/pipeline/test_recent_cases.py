@@ -171,6 +171,7 @@ def test_a_new_session_is_scored_without_reading_it_back(
         assert consumer.run(until_idle=True, report=lambda _: None).cases_scored == 1
 
 
+@pytest.mark.slow
 def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     limits = ConsumerLimits(records_per_batch=10)
     recent = RecentLimits(waiting_bytes=2_000, scored_bytes=4_000)

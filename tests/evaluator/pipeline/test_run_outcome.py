@@ -282,6 +282,7 @@ def test_crashes_are_not_passed_in_rates_views_and_exit_codes(
         assert store.rows("SELECT count(*) FROM latest_turns WHERE status = 'error'") == [(5,)]
 
 
+@pytest.mark.slow
 def test_a_rate_of_crashed_cases_alone_is_said_to_be_one(evaltap: Evaltap, landed: str) -> None:
     Path("r.json").write_text(json.dumps([{**RESPONSE, "metricName": "exact"} | {
         "evaluatorName": RESPONSE["metricName"]}, FORBIDDEN]))  # fmt: skip
@@ -408,6 +409,7 @@ def test_an_eval_set_holds_the_peers_run_error(evaltap: Evaltap, landed: str) ->
     assert (code, json.loads(out)["crashed"]["count"]) == (1, 5)
 
 
+@pytest.mark.slow
 def test_scores_from_before_crashes_were_told_apart_are_made_anew_and_no_others(
     evaltap: Evaltap, landed: str
 ) -> None:

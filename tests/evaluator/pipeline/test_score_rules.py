@@ -283,6 +283,7 @@ def test_a_session_is_one_draw_where_the_rule_says_so(evaltap: Evaltap, judge: J
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", ["turn", "session"])
 def test_the_interval_of_this_traffic_knows_whether_turns_or_sessions_were_drawn(
     evaltap: Evaltap, unit: str
@@ -317,6 +318,7 @@ def test_the_costly_metric_looks_only_where_the_cheap_one_failed(
     assert rate["covered"] == pytest.approx(len(rows(failed)) / (SESSIONS * TURNS), abs=0.001)
 
 
+@pytest.mark.slow
 def test_a_metric_that_looks_where_another_failed_waits_for_it_over_several_rules(
     evaltap: Evaltap,
 ) -> None:
@@ -439,6 +441,7 @@ def test_a_budget_counts_each_turn_once_while_its_session_goes_on(judge: JudgeSe
     assert 29 <= len(judge.requests) <= 30, "the last turn may be scored by one metric only"
 
 
+@pytest.mark.slow
 def test_a_budget_in_usd_is_kept_on_the_first_day(
     evaltap: Evaltap, judge: JudgeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

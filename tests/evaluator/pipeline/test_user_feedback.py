@@ -98,6 +98,7 @@ def scores(name: str) -> list[tuple[str, float | None, str]]:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("here")
 def test_landed_feedback_scores_its_turn_and_that_on_a_session_its_last_turn() -> None:
     suite = {
@@ -126,6 +127,7 @@ def give(*feedback: tuple[str, float]) -> None:
     write_log(Path("log.db"), sink.records)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("here")
 def test_feedback_that_lands_later_counts_at_the_next_scoring() -> None:
     Path("m.json").write_text(json.dumps([metric("stars", name="stars", min=4)]))
@@ -138,6 +140,7 @@ def test_feedback_that_lands_later_counts_at_the_next_scoring() -> None:
     assert scores("stars") == [("a", 1, "passed"), ("b", 0.5, "failed")]
 
 
+@pytest.mark.slow
 def test_a_consumer_that_runs_scores_feedback_that_lands_after_its_turn() -> None:
     sink = MemorySink()
     recorder = Recorder(sink=sink)
@@ -160,6 +163,7 @@ def test_a_consumer_that_runs_scores_feedback_that_lands_after_its_turn() -> Non
         assert (found.failed, found.not_evaluated) == (1, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("here")
 def test_a_judge_is_calibrated_with_the_thumbs_of_users(
     capsys: pytest.CaptureFixture[str],

@@ -442,6 +442,7 @@ def test_a_report_of_nothing_is_empty_and_incomplete() -> None:
     assert report.data()["exit_code"] == 3
 
 
+@pytest.mark.slow
 def test_a_sampled_case_that_could_not_be_scored_did_not_fail(tmp_path: Path) -> None:
     half = {"inclusionProbability": 0.5}
     asked = [Asked("a", source=half), Asked("b", source=half), Asked("c", answer="no")]

@@ -68,6 +68,7 @@ def test_nor_what_is_printed(
     assert "s-1" in printed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["r.html", "r.json", "r.xml", "r.md"])
 def test_score_writes_and_prints_without_personal_data_too(
     scored: Path, capsys: pytest.CaptureFixture[str], name: str

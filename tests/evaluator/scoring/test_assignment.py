@@ -35,6 +35,7 @@ def choices(rows: int, columns: int) -> list[tuple[int, ...]]:
     ]
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(matrices())
 def test_no_assignment_has_a_greater_total(weights: list[list[float]]) -> None:
@@ -46,6 +47,7 @@ def test_no_assignment_has_a_greater_total(weights: list[list[float]]) -> None:
     assert len({*taken}) == len(taken) == min(len(weights), len(weights[0]))
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(matrices(12))
 def test_the_total_is_that_of_scipy(weights: list[list[float]]) -> None:
@@ -73,6 +75,7 @@ def test_nothing_can_be_assigned_to_nothing() -> None:
     assert align([], 3) == []
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(matrices())
 def test_no_alignment_in_order_has_a_greater_total(weights: list[list[float]]) -> None:

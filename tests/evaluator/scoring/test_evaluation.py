@@ -198,6 +198,7 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     assert loaded.stdout.strip() == "[]"
 
 
+@pytest.mark.slow
 def test_scoring_by_fixed_rules_needs_neither_stemmer_nor_judge_client() -> None:
     code = (
         "import sys; from evaltap.evaluator import CaseScorer; from evaltap.schemas import "

@@ -186,6 +186,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("asked")
 def test_the_command_stores_the_judges_verdict_and_each_dimension(
     capsys: pytest.CaptureFixture[str],

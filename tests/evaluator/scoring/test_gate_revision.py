@@ -178,6 +178,7 @@ def test_what_cannot_be_judged_is_refused(answer: Any, given: dict[str, Any], to
     assert told in str(caught.value)
 
 
+@pytest.mark.slow
 def test_attempts_are_stored_with_their_feedback_and_the_last_one_counts(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

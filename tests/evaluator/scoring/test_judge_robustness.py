@@ -134,6 +134,7 @@ def check(folder: Path, seed: int, cases: int, *, budget_share: float) -> None:
     assert min(outcomes["passed"], outcomes["failed"], outcomes["error"]) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_no_answer_of_a_judge_crashes_a_run_or_invents_a_score(tmp_path: Path, seed: int) -> None:
     check(tmp_path, seed, 250, budget_share=(0.4 if seed % 2 else 9.0))

@@ -118,6 +118,7 @@ def test_a_file_gets_a_line_for_each_case_and_keeps_earlier_ones() -> None:
     assert good["evaluationConfigSnapshot"]["criteriaNames"][0] == "answered"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("files")
 def test_landed_cases_go_to_sinks_too(capsys: pytest.CaptureFixture[str]) -> None:
     from support.builders.cases import make_records, write_log

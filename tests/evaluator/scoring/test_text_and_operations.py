@@ -79,6 +79,7 @@ def test_similarities_are_those_of_rapidfuzz(
     assert measure(one, other) == pytest.approx(oracle(one, other))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["dice", "levenshtein", "jaro_winkler"])
 @given(one=st.text(max_size=12), other=st.text(max_size=12))
 def test_likeness_is_symmetric_bounded_and_1_for_equal_texts(

@@ -4,6 +4,7 @@ import itertools
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -116,6 +117,7 @@ class SlowMatcher(ToolTrajectoryMatcher):
         return [self._compare(call, tool) for call in calls]
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(CALLS, CALLS, CRITERIA, st.booleans())
 def test_equal_bytes_and_names_never_change_an_outcome(

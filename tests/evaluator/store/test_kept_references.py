@@ -57,6 +57,7 @@ def calls_in_report(evaltap: Evaltap, *options: str) -> list[str]:
     return re.findall(r'<li class="step (\w+)"', Path("r.html").read_text())
 
 
+@pytest.mark.slow
 def test_a_report_shows_the_expected_calls_without_the_file(evaltap: Evaltap) -> None:
     assert calls_in_report(evaltap) == ["changed"]
 
@@ -80,6 +81,7 @@ def test_show_says_of_what_nothing_was_expected(evaltap: Evaltap) -> None:
     assert re.search(r"expected\s+capture\s+tools is missing", shown)
 
 
+@pytest.mark.slow
 def test_each_run_is_shown_with_the_references_it_used(evaltap: Evaltap) -> None:
     golden(100)
     evaltap("score", "x.duckdb", "--metrics", "m.json", "--references", "golden.jsonl")
@@ -124,6 +126,7 @@ def test_the_words_of_a_references_user_are_not_kept(evaltap: Evaltap) -> None:
     assert "amount" in kept
 
 
+@pytest.mark.slow
 def test_erase_takes_the_references_of_a_person(evaltap: Evaltap) -> None:
     code, _, _ = evaltap("store", "erase", "--subject", "s-1", "--db", "x.duckdb")
 

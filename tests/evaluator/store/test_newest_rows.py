@@ -22,6 +22,7 @@ def connection() -> Iterator[duckdb.DuckDBPyConnection]:
         yield opened
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(ROWS)
 def test_the_newest_rows_are_those_that_a_window_over_all_finds(

@@ -79,6 +79,7 @@ def reopen_for_ever(store: Store) -> None:
         store.reopen()
 
 
+@pytest.mark.slow
 def test_it_waits_for_a_process_that_comes_in_between(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -108,6 +109,7 @@ def test_a_process_that_stays_in_the_file_is_named(
         reopen_for_ever(store)
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_into_memory_lies_beside_the_file_and_goes_with_the_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,6 +129,7 @@ def test_what_does_not_fit_into_memory_lies_beside_the_file_and_goes_with_the_st
     assert [path.name for path in tmp_path.iterdir() if path != elsewhere] == ["x.duckdb"]
 
 
+@pytest.mark.slow
 def test_opening_a_file_writes_nothing_to_it(tmp_path: Path) -> None:
     path = tmp_path / "x.duckdb"
     Store(path).close()
