@@ -33,9 +33,8 @@ def test_short_work_writes_nothing_into_a_log(capsys: pytest.CaptureFixture[str]
 
 PROGRAM = """
 import sys
-from evaltap.cli import progress as common
-line = common.MinuteLine.__init__
-common.MinuteLine.__init__ = lambda self, **_: line(self, seconds=0.2)
+from evaltap.cli import progress
+progress._SECONDS = 0.2
 from evaltap.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
