@@ -231,7 +231,7 @@ def test_the_bill_of_materials_and_the_notice_say_what_is_locked_and_under_which
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="has no systemd")
 def test_the_service_is_exposed_to_little() -> None:
     unit = DEPLOY / "evaltap-consume.service"
-    command = ["systemd-analyze", "security", "--offline=yes", "--threshold=30", unit]
+    command = ["systemd-analyze", "security", "--offline=yes", "--threshold=30", str(unit)]
     said = subprocess.run(command, capture_output=True, text=True)
 
     assert said.returncode == 0, said.stdout[-300:]
