@@ -1,6 +1,7 @@
 """The help of every command fits 80 columns."""
 
 import argparse
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -40,3 +41,17 @@ def test_a_long_line_of_a_list_goes_on_below_its_second_column() -> None:
     assert lines[2].startswith("           failed, ")
     assert max(map(len, lines)) <= 80
     assert lines[-2:] == ["", "Done."]
+
+
+def test_a_help_is_wrapped_anew_in_a_narrower_terminal() -> None:
+    for text in (wrapped(one.epilog or "") for one in parsers(build_parser())):
+        narrow = wrapped(text, 60)
+
+        assert narrow.split() == text.split()
+        wide = [one for one in narrow.splitlines() if len(one) > 60]
+        assert [
+            one for one in wide if not re.match(" +([A-Z_]+=|evaltap|export|git|eval)", one)
+        ] == []
+        assert wrapped(text) == text, "in 80 columns it stays as it is"
+    flowing = wrapped("word " * 40)
+    assert wrapped(flowing, 60) == wrapped("word " * 40, 60)

@@ -3,16 +3,17 @@
 import argparse
 import os
 import re
+import shutil
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 from evaltap.cli.settings import fill_in
 from evaltap.schemas.text import did_you_mean, did_you_mean_one_of
 
 HELP_WIDTH = 80
-"""Width of the help in columns."""
+"""Width of the help in columns; a narrower terminal reduces it."""
 _EXAMPLE = re.compile(r" +(?:[A-Z_]+=\S+ )?(?:evaltap|duckdb|eval|export|git) ")
 """Examples are never wrapped: a command broken over two lines cannot be copied."""
 _HEADING = re.compile(r"^(usage:|example:|[A-Za-z][^\n.]*:$)", re.MULTILINE)
@@ -103,8 +104,9 @@ class CommandParser(argparse.ArgumentParser):
         """Return the help: description, examples, then the options."""
         formatter = self._get_formatter()
         formatter.add_usage(self.usage or self._short_usage(), self._actions, [])
-        formatter.add_text(self.description and wrapped(self.description))
-        formatter.add_text(self.epilog and wrapped(self.epilog))
+        width = min(HELP_WIDTH, shutil.get_terminal_size().columns)
+        formatter.add_text(self.description and wrapped(self.description, width))
+        formatter.add_text(self.epilog and wrapped(self.epilog, width))
         for group in self._action_groups:
             formatter.start_section(group.title)
             formatter.add_text(group.description)
@@ -187,21 +189,39 @@ def _hint(parser: argparse.ArgumentParser, word: str) -> str:
     return f"; {hint}" if hint else ""
 
 
-def wrapped(text: str) -> str:
-    """Wrap the text to HELP_WIDTH; continuation lines align with the second column of a list."""
+def wrapped(text: str, width: int = HELP_WIDTH) -> str:
+    """Wrap the text to `width` columns; continuation lines align with the second column of a list.
+
+    Lines that are wrapped to HELP_WIDTH already are wrapped anew in a narrower terminal.
+    """
     lines: list[str] = []
-    for line in text.splitlines():
+    whole = [*_unwrapped(text.splitlines())][1:] if width < HELP_WIDTH else text.splitlines()
+    for line in whole:
         if _EXAMPLE.match(line):
             lines.append(line)
             continue
         lines += textwrap.wrap(
             line,
-            HELP_WIDTH,
+            width,
             subsequent_indent=" " * _second_column(line),
             break_long_words=False,
             break_on_hyphens=False,
         ) or [""]
     return "\n".join(lines)
+
+
+def _unwrapped(lines: Sequence[str]) -> Iterator[str]:
+    """Join the lines that `wrapped` has broken: their first word has no room on the line before."""
+    whole = last = ""
+    for line in [*lines, ""]:
+        word, _, _ = line.strip().partition(" ")
+        begins = len(line) - len(line.lstrip()) != _second_column(whole) or _EXAMPLE.match(whole)
+        if begins or not (last and word) or len(last) + 1 + len(word) <= HELP_WIDTH:
+            yield whole
+            whole = line
+        else:
+            whole += f" {line.strip()}"
+        last = line
 
 
 def _second_column(line: str) -> int:
