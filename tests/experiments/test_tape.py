@@ -1,13 +1,16 @@
 """Tool calls are answered from a recording, or the run knows that they were not."""
 
 import asyncio
+import io
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import numpy
 import orjson
 import pytest
+from PIL import Image
 
 from evaltap.evaluator.analysis.forecast.fates import fates
 from evaltap.experiments.agents.base import miss
@@ -19,6 +22,7 @@ from evaltap.experiments.mocks.recorded import recording_of
 from evaltap.experiments.mocks.tape import Missed, Tape
 from evaltap.recorder import MemorySink, Recorder
 from evaltap.recorder.answering import RUN, RecordedError, ToolMiss
+from evaltap.recorder.copying import freeze, thaw
 from evaltap.schemas.files.canonical import dumps, loads
 from support.servers.judge_server import Answer, judge_server
 
@@ -255,6 +259,34 @@ def test_a_call_that_was_not_recorded_whole_answers_nothing_and_says_why(
         tape(call("get", {"id": 1}, [{"v": "<hash:cf53b25b2929>"}], capture=lost)).answer(
             "get", {"id": 1}
         )
+
+
+@dataclass
+class Shot:
+    name: str
+    png: bytes
+
+
+class Order:
+    """An object without fields that can be seen."""
+
+
+@pytest.mark.parametrize(
+    "returned",
+    [b"png", [Shot("a", b"png" * 9)], memoryview(b"x"), io.BytesIO(b"x"), Order(), {"orders": [Order()]},
+     numpy.zeros((3, 4)), numpy.zeros(2), Image.new("RGB", (2, 3))],
+    ids=lambda returned: type(returned).__name__,
+)  # fmt: skip
+def test_what_stands_for_bytes_or_an_object_is_no_result(returned: object) -> None:
+    seen = thaw(freeze(returned, 1000)[0])
+
+    with pytest.raises(ToolMiss, match=r"result of get was recorded as <.+>"):
+        tape(call("get", {}, seen)).answer("get", {})
+
+
+@pytest.mark.parametrize("returned", ["<br>", "<p>12 bytes</p>", "x <3 bytes>", "<none>", "<DIV>"])
+def test_texts_in_angle_brackets_are_results(returned: str) -> None:
+    assert tape(call("get", {}, [returned])).answer("get", {}) == [returned]
 
 
 def test_the_lost_result_of_another_call_is_not_why_a_call_has_none() -> None:

@@ -1,6 +1,7 @@
 """Special features of the Strands plugin; common behaviour is tested in the plugin contract."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
@@ -87,3 +88,14 @@ def test_a_structured_answer_is_the_final_response(alone: Tap[Strands]) -> None:
     turn = alone.turn()
     assert (turn["final"], turn["status"]) == ('{"ok":true}', "ok")
     assert turn["intermediate"] == ["Let me see."]
+
+
+def test_a_result_without_content_is_a_result(tap: Tap[Strands]) -> None:
+    def clear() -> dict[str, Any]:
+        """Clear the basket."""
+        return {"status": "success", "content": []}
+
+    tap.ask(tap.agent(says("", call("clear", "c1")), says("Done."), tools=[clear]), "Clear it")
+
+    ((_, _, _, result),) = tap.turn()["tools"]
+    assert result == []

@@ -14,6 +14,7 @@ import gc
 import io
 import mmap
 import pathlib
+import re
 import sys
 import uuid
 import zoneinfo
@@ -71,6 +72,19 @@ def view(value: object) -> object:
         if seen is not _ABSENT:
             return seen
     return type_name(value)
+
+
+def stands_for_object(text: str) -> bool:
+    """Return whether a text is what `view` makes of bytes, an array, an image or an object without fields."""
+    return _STAND_IN.fullmatch(text) is not None
+
+
+_STAND_IN = re.compile(
+    r"<(?:\w+, (?:about )?)?\d+ bytes>"
+    r"|<[\w.]+ \([\d, ]*\)(?: \w+)?>"
+    r"|<\w+ \d+x\d+ \w+>"
+    r"|<[\w.<>]*[A-Z]\w*[a-z]\w*>"
+)
 
 
 def base_count(kind: type) -> int:

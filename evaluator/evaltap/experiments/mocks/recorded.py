@@ -13,6 +13,7 @@ import orjson
 from evaltap.evaluator.cases.json_text import parse
 from evaltap.recorder.answering import RecordedError
 from evaltap.recorder.copying import freeze, readable, thaw
+from evaltap.recorder.foreign import stands_for_object
 from evaltap.schemas.data import CaseData, Json
 
 _LOST: Final = {"missing": "not recorded", "truncated": "cut", "redacted": "redacted"}
@@ -123,8 +124,8 @@ def _problem(tool: CaseData) -> str:
     for part in ("arguments", *given):
         if how := _LOST.get(lost.get(part, "")):
             return f"{_WORDS[part]} {name} {'were' if part == 'arguments' else 'was'} {how}"
-    hashed = (part for part in given if _has_hash(tool.get(part)))
-    return next((f"{_WORDS[part]} {name} was recorded as a hash" for part in hashed), "")
+    unlike = ((part, _unlike(tool.get(part))) for part in given)
+    return next((f"{_WORDS[part]} {name} was recorded as {how}" for part, how in unlike if how), "")
 
 
 def is_hash(text: str) -> bool:
@@ -132,12 +133,12 @@ def is_hash(text: str) -> bool:
     return text.startswith("<hash:") and text.endswith(">")
 
 
-def _has_hash(value: Json) -> bool:
-    if isinstance(value, dict):
-        return any(map(_has_hash, value.values()))
-    if isinstance(value, list):
-        return any(map(_has_hash, value))
-    return isinstance(value, str) and is_hash(value)
+def _unlike(value: Json) -> str:
+    """Return what a text in the value is instead of what the tool returned: a hash, `<24 bytes>`."""
+    if isinstance(value, str):
+        return "a hash" if is_hash(value) else value if stands_for_object(value) else ""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return next((how for one in inner if (how := _unlike(one))), "")
 
 
 def _message(error: Mapping[str, Any]) -> str:

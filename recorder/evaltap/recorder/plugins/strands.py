@@ -29,7 +29,7 @@ from strands.types.content import ContentBlock, Message
 from strands.types.tools import ToolResultContent, ToolUse
 
 from evaltap.recorder.enclosing import Enclosing, enclosing, enter
-from evaltap.recorder.observation import UNSEEN, Failure, Origin, failure_of
+from evaltap.recorder.observation import Failure, Origin, failure_of
 from evaltap.recorder.plugins.support import (
     first_items,
     first_of,
@@ -315,4 +315,4 @@ def _media(content: Sequence[ContentBlock]) -> list[MediaPart]:
 def _result_value(content: Sequence[ToolResultContent]) -> object:
     """Return the content the model gets, unwrapped if it is a single text or object."""
     values = [block.get("text", block.get("json", block)) for block in content]
-    return values[0] if len(values) == 1 else values if values else UNSEEN
+    return values[0] if len(values) == 1 else values
