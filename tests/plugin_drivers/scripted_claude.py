@@ -98,9 +98,9 @@ def stopped(words: str) -> list[Event]:
     return [hook("Stop", stop_hook_active=False, last_assistant_message=words), result(words)]
 
 
-def said(text: str, message_id: str, **more: Any) -> Event:
+def said(text: str, message_id: str, *, output_tokens: int = OUTPUT_TOKENS, **more: Any) -> Event:
     """Return words of Claude."""
-    used = {"input_tokens": INPUT_TOKENS, "output_tokens": OUTPUT_TOKENS}
+    used = {"input_tokens": INPUT_TOKENS, "output_tokens": output_tokens}
     content = [{"type": "text", "text": text}]
     message = {"id": message_id, "model": "scripted-1", "content": content, "usage": used}
     return {"type": "assistant", "message": message, **more}

@@ -126,8 +126,13 @@ def test_claude_code_counts_its_cache_apart(
             "content": [{"type": "text", "text": "Hello"}]}  # fmt: skip
     lines = [
         {"type": "user", "uuid": "u1", "message": {"role": "user", "content": "Hi"}},
-        # A message has a line for each of its blocks, with its usage in each.
-        {"type": "assistant", "uuid": "u2", "parentUuid": "u1", "message": said | {"content": []}},
+        # A message has a line for each of its blocks, with its usage so far in each.
+        {
+            "type": "assistant",
+            "uuid": "u2",
+            "parentUuid": "u1",
+            "message": said | {"content": [], "usage": usage | {"output_tokens": 1}},
+        },
         {"type": "assistant", "uuid": "u3", "parentUuid": "u2", "message": said},
     ]
     transcript = tmp_path / "s.jsonl"
@@ -154,6 +159,20 @@ def test_large_calls_of_a_model_are_listed_one_by_one_as_their_price_depends_on_
     call = {"model": "gemini-2.5-pro", "inputTokens": 50_000, "outputTokens": 1}
     assert ("usage" in small, large["usage"]) == (False, [call, call])
     assert (large["inputTokens"], large["models"]) == (100_000, ["gemini-2.5-pro"])
+
+
+def test_tokens_of_which_a_part_is_missing_are_unknown() -> None:
+    def tokens_of(second: Mapping[str, Any], error: str | None = None) -> int | None:
+        trace = TraceBuilder()
+        root = trace.span("run", None, {KIND: "AGENT", "input.value": "Hi"})
+        trace.span("model", root, CHAT | USED)
+        trace.span("model", root, CHAT | second, error=error)
+        found: int | None = trace.turn()["telemetry"].get("inputTokens")
+        return found
+
+    assert tokens_of(USED) == 2260
+    assert tokens_of({}) is None
+    assert tokens_of({}, error="rate limit") == 1130, "a failed call used none"
 
 
 def test_a_part_of_the_cost_is_not_told_as_the_cost() -> None:

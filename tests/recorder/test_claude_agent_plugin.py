@@ -8,7 +8,16 @@ import pytest
 
 from plugin_drivers.claude_agent import ClaudeAgent
 from plugin_drivers.driver import Tap, tapped
-from plugin_drivers.scripted_claude import Event, called, hook, result, stopped
+from plugin_drivers.scripted_claude import (
+    INPUT_TOKENS,
+    OUTPUT_TOKENS,
+    Event,
+    called,
+    hook,
+    result,
+    said,
+    stopped,
+)
 
 READ = called("Read", "c1", {"file_path": "a.py"}, {"content": "x = 1"})
 
@@ -41,6 +50,16 @@ def test_the_prompts_of_one_client_are_turns_of_one_session(tap: Tap[ClaudeAgent
         [("c1", "Read", {"file_path": "a.py"}, {"content": "x = 1"})],
         [],
     ]
+
+
+def test_the_usage_of_a_message_is_that_of_its_last_block(tap: Tap[ClaudeAgent]) -> None:
+    events = [said("Let me", "m1", output_tokens=1), said("see.", "m1"), *stopped("Done.")]
+
+    asyncio.run(tap.driver.play({"Go": turn_of(*events)}))
+
+    telemetry = tap.recorder.cases[0]["actualConversation"][0]["telemetry"]
+    used = telemetry["inputTokens"], telemetry["outputTokens"]
+    assert used == (INPUT_TOKENS, OUTPUT_TOKENS)
 
 
 def test_names_are_those_of_eval_sets(tap: Tap[ClaudeAgent]) -> None:

@@ -209,12 +209,13 @@ def test_a_model_call_and_a_tool_call_that_two_instrumentations_saw_count_once()
     made = trace.span("execute_tool f", root, executed("f", **{"gen_ai.tool.call.id": "c1"}))
     kind = {"openinference.span.kind": "TOOL", "tool.name": "f", "output.value": "done"}
     trace.beside(made, "f", kind)
-    trace.span("chat m", root, chat(told(user("Hi"), answers("c1", "done")), told(says("Yes."))))
+    last = chat(told(user("Hi"), answers("c1", "done")), told(says("Yes.")))
+    trace.span("chat m", root, {**last, **USAGE})
 
     turn = trace.turn()
 
     assert tools(turn) == [("c1", "f", {"a": 1}, "done")]
-    assert (turn["telemetry"]["inputTokens"], words(turn, "finalResponse")) == (10, "Yes.")
+    assert (turn["telemetry"]["inputTokens"], words(turn, "finalResponse")) == (20, "Yes.")
 
 
 def test_what_a_dropped_twin_holds_belongs_to_the_span_that_is_kept() -> None:

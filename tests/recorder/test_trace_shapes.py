@@ -64,7 +64,10 @@ def test_an_ai_sdk_run_is_read_without_its_request_headers() -> None:
     )
     step = {"ai.operationId": "ai.generateText.doGenerate", "ai.model.id": "m"}
     asked = [{"toolCallId": "c1", "toolName": "weather", "args": '{"city": "Paris"}'}]
-    prompt = {"ai.prompt.messages": told({"role": "user", "content": "Weather?"})}
+    prompt = {
+        "ai.prompt.messages": told({"role": "user", "content": "Weather?"}),
+        "ai.usage.promptTokens": 5,
+    }
     trace.span("do", root, {**step, **prompt, "ai.response.toolCalls": json.dumps(asked)})
     trace.span(
         "ai.toolCall",
@@ -85,7 +88,7 @@ def test_an_ai_sdk_run_is_read_without_its_request_headers() -> None:
     assert case["evalId"] == "s1"
     assert (words(turn, "userContent"), words(turn, "finalResponse")) == ("Weather?", "It rains.")
     assert tools(turn) == [("c1", "weather", {"city": "Paris"}, "rain")]
-    assert (turn["telemetry"]["inputTokens"], intermediate(turn)) == (7, [])
+    assert (turn["telemetry"]["inputTokens"], intermediate(turn)) == (12, [])
     assert "secret" not in json.dumps(case)
 
 

@@ -136,6 +136,8 @@ class ModelCalled:
     cache_read_tokens: int | None = None
     """The part of the input tokens read from the provider's cache."""
     cache_write_tokens: int | None = None
+    failed: bool = False
+    """Whether there was no answer, and so no usage that could be missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,6 +389,7 @@ def _model_called(seen: ModelCalled, limit: int) -> tuple[RunEvent, int]:
         reasoning,
         _count(seen.cache_read_tokens),
         _count(seen.cache_write_tokens),
+        seen.failed is True,
     )
     return copied, OVERHEAD_BYTES + len(content or "") + len(reasoning or "") + media_bytes
 

@@ -57,5 +57,21 @@ def of_anthropic(usage: object) -> Tokens:
     )
 
 
+def added_by_block(usage: object, name: str | None, counted: dict[str, int]) -> Tokens | None:
+    """Return what a block of an Anthropic message adds to the tokens of its earlier blocks; None for nothing.
+
+    Each block comes with the usage of the whole message as far as it had got.  `counted` keeps the output
+    tokens of each message by its name.
+    """
+    used = of_anthropic(usage)
+    if name is None:
+        return used
+    known = counted.get(name)
+    counted[name] = max(used.output or 0, known or 0)
+    if known is None:
+        return used
+    return Tokens(0, counted[name] - known) if counted[name] > known else None
+
+
 def _count(value: object) -> int | None:
     return value if type(value) is int and value >= 0 else None

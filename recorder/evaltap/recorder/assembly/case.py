@@ -246,6 +246,7 @@ def _tool(call: ToolCalled, returned: ToolReturned | None, shown: set[str]) -> J
 
 def _telemetry(start: RunStarted, end: RunEnded | None, ordered: Sequence[RunEvent]) -> JsonObject:
     models = _of(ModelCalled, ordered)
+    calls = [call for call in models if not _has_no_use(call)]
     agents = [start.agent_name]
     agents += [item.agent_name for item in ordered if isinstance(item, ModelCalled | ToolCalled)]
     spans = [call.span_id for call in models if call.span_id is not None]
@@ -255,10 +256,10 @@ def _telemetry(start: RunStarted, end: RunEnded | None, ordered: Sequence[RunEve
             "rootSpanId": start.root_span_id,
             "lastChatSpanId": spans[-1] if spans else None,
             "models": _distinct(call.model for call in models),
-            "inputTokens": _sum(call.input_tokens for call in models),
-            "outputTokens": _sum(call.output_tokens for call in models),
+            "inputTokens": _whole_sum(call.input_tokens for call in calls),
+            "outputTokens": _whole_sum(call.output_tokens for call in calls),
             "costUsd": _cost(models),
-            "usage": _usage([call for call in models if not _is_only_text(call)]),
+            "usage": _usage(calls),
             "latencyMs": _latency_ms(start, end) if end is not None else None,
             "status": end.status if end is not None else "incomplete",
             "error": _error(end.failure) if end is not None else None,
@@ -281,9 +282,10 @@ def _cost(calls: Sequence[ModelCalled]) -> float | None:
     return found
 
 
-def _is_only_text(call: ModelCalled) -> bool:
-    """Return whether an event tells what a model said, and not of its call, which has one of its own."""
-    return call.model is None and call.input_tokens is None and call.output_tokens is None
+def _has_no_use(call: ModelCalled) -> bool:
+    """Return whether no tokens are missing: a call failed, or what a model said has its call beside it."""
+    is_unknown = call.input_tokens is None and call.output_tokens is None
+    return is_unknown and (call.failed or call.model is None)
 
 
 def _usage(calls: Sequence[ModelCalled]) -> list[JsonObject]:
@@ -391,6 +393,13 @@ def _error(failure: Failure | None) -> JsonObject | None:
 def _sum(values: Iterable[Any]) -> Any:
     known = [value for value in values if value is not None]
     return sum(known) if known else None
+
+
+def _whole_sum(values: Iterable[int | None]) -> int | None:
+    """Return the sum; None if a value is missing, as a part of the sum is no sum."""
+    found = [*values]
+    known = [one for one in found if one is not None]
+    return sum(known) if known and len(known) == len(found) else None
 
 
 def _distinct(values: Iterable[str | None]) -> list[str]:

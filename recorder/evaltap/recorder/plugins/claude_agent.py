@@ -21,7 +21,7 @@ from evaltap.recorder.plugins.support import guarded, recorder_for
 from evaltap.recorder.protocols import Observing
 from evaltap.recorder.run import ObservedRun
 from evaltap.recorder.sources.claude_code import AGENT, SUB_AGENT, normal_name, result_of
-from evaltap.recorder.tokens import of_anthropic
+from evaltap.recorder.tokens import added_by_block
 
 Given: TypeAlias = Mapping[str, Any]  # Any: the inputs of ten hooks
 
@@ -47,8 +47,8 @@ class _Turn:
     """Open calls of sub-agents that no sub-agent has claimed, with the agent type each requested."""
     agents: dict[str, str | None] = field(default_factory=dict)
     """The call that each sub-agent works for; None when several calls match."""
-    counted: set[str | None] = field(default_factory=set)
-    """Ids of the messages whose token usage is recorded."""
+    counted: dict[str, int] = field(default_factory=dict)
+    """The output tokens recorded of each message, by its id."""
 
 
 class EvaltapHooks:
@@ -181,10 +181,8 @@ class EvaltapHooks:
             self._result(message)
 
     def _assistant_message(self, turn: _Turn, message: AssistantMessage) -> None:
-        if message.message_id is None or message.message_id not in turn.counted:
-            # A message arrives block by block, and each block repeats the usage of the whole
-            # message.
-            used = of_anthropic(message.usage)
+        used = added_by_block(message.usage, message.message_id, turn.counted)
+        if used is not None:
             turn.run.model_called(
                 message.model,
                 input_tokens=used.input,
@@ -192,7 +190,6 @@ class EvaltapHooks:
                 cache_read_tokens=used.cache_read,
                 cache_write_tokens=used.cache_write,
             )
-            turn.counted.add(message.message_id)
         words = "".join(block.text for block in message.content if isinstance(block, TextBlock))
         thought = [one.thinking for one in message.content if isinstance(one, ThinkingBlock)]
         own = message.parent_tool_use_id is None and not turn.run.has_ended

@@ -34,7 +34,7 @@ from evaltap.recorder.sources.claude_prompts import (
     prompts_of,
     rewound_prompts,
 )
-from evaltap.recorder.tokens import of_anthropic
+from evaltap.recorder.tokens import added_by_block
 from evaltap.schemas.chat.evidence import decode
 from evaltap.schemas.chat.media import media_in
 from evaltap.schemas.data import JsonObject
@@ -298,7 +298,7 @@ class _Turn:
 
     def __init__(self, run_id: str, begun: int, works: Mapping[str, list[JsonObject]]) -> None:
         self._run_id, self._now, self._works = run_id, begun, works
-        self._messages: dict[str, None] = {}
+        self._messages: dict[str, int] = {}
         self._last_words: tuple[int, str] | None = None
         self._pending: set[str] = set()
         self._failure: Failure | None = None
@@ -325,7 +325,7 @@ class _Turn:
         elif line["message"].get("model") == _SYNTHETIC:
             return
         else:
-            yield _model(self._run_id, self._now, line, self._messages)
+            yield from _model(self._run_id, self._now, line, self._messages)
         calls = _calls(blocks)
         if self._last_words is not None and (words or calls):
             now, text = self._last_words
@@ -359,7 +359,7 @@ def _called(
     agent: str,
     parent: str | None,
     works: Mapping[str, list[JsonObject]],
-    messages: dict[str, None],
+    messages: dict[str, int],
 ) -> Iterator[RunEvent]:
     """Yield the events of a call, and of the sub-agent working for it, but of no message again."""
     call_id, given = str(call["id"]), call.get("input")
@@ -379,24 +379,23 @@ def _called(
         if line["type"] == "user":
             yield from _returns(run_id, now, line)
             continue
-        yield _model(run_id, now, line, messages, kind or SUB_AGENT)
+        yield from _model(run_id, now, line, messages, kind or SUB_AGENT)
         for inner in _calls(blocks_of(line)):
             yield from _called(run_id, now, inner, kind or SUB_AGENT, call_id, works, messages)
 
 
 def _model(
-    run_id: str, now: int, line: JsonObject, messages: dict[str, None], agent: str = AGENT
-) -> ModelCalled:
-    """Return a model call; the lines of one message have the same usage."""
+    run_id: str, now: int, line: JsonObject, messages: dict[str, int], agent: str = AGENT
+) -> Iterator[ModelCalled]:
+    """Yield a model call, or what a further line of its message adds."""
     message = line["message"]
-    known = message.get("id") in messages
-    if message.get("id") is not None:
-        messages[message["id"]] = None
-    used = of_anthropic(message.get("usage") if not known else None)
-    return ModelCalled(
+    used = added_by_block(message.get("usage"), message.get("id"), messages)
+    if used is None:
+        return
+    yield ModelCalled(
         run_id,
         now,
-        model=message.get("model") if not known else None,
+        model=message.get("model"),
         input_tokens=used.input,
         output_tokens=used.output,
         agent_name=agent,

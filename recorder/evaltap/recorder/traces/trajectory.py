@@ -19,7 +19,7 @@ from evaltap.recorder.conventions.messages import (
     last_user_text,
     since_user,
 )
-from evaltap.recorder.conventions.reading import waits
+from evaltap.recorder.conventions.reading import Reading, waits
 from evaltap.recorder.observation import Failure, ModelCalled, RunEvent
 from evaltap.recorder.tokens import tokens
 from evaltap.recorder.traces.node import Node
@@ -291,6 +291,8 @@ class Trajectory:
             cost_usd=reading.cost_usd,
             span_id=node.span.span_id,
             agent_name=agent_of(node),
+            failed=node.failure is not None
+            or (self.failure is not None and _says_nothing(reading)),
         )
 
     def _intermediate(self, node: Node) -> Evidence | None:
@@ -525,3 +527,9 @@ def recover_outputs(level: list[Node]) -> None:
             instructions = since_user(later.reading.input or ())
             answers = [message for message in instructions if message.role == "assistant"]
             node.reading.output = (answers[-1],) if answers else None
+
+
+def _says_nothing(reading: Reading) -> bool:
+    """Return whether a call has no answer: some streamed calls that fail are not marked, but their run is."""
+    words = output_text(reading)
+    return not (words is not None and words.value) and not requests_tool(reading)
