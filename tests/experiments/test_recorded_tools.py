@@ -507,6 +507,29 @@ def test_a_gate_runs_the_agent_on_the_cases_first(evaltap: Evaltap) -> None:
 
 
 @pytest.mark.slow
+def test_an_agent_is_answered_in_time_for_a_gate_that_limits_latency(evaltap: Evaltap) -> None:
+    slow = call("get_order", {"id": "A-1", "mail": "user-5345e9@example.com"},
+                {"status": "shipped"}, durationMs=400.0)  # fmt: skip
+    cases = [recorded("slow", ("Where is A-1", [slow], "It is shipped."))]
+    Path("slow.evalset.json").write_text(json.dumps({"evalSetId": "slow", "evalCases": cases}))
+    limit = {"metricName": "completed_within", "threshold": 1,
+             "criterion": {"operations": {"maxSeconds": 0.3}}}  # fmt: skip
+    suite = {
+        "metricName": "metric_suite",
+        "threshold": 1,
+        "criterion": {"suite": {"metrics": [limit]}},
+    }
+    gate = {"dimensions": [{"name": "is quick", "threshold": 1, "metrics": [suite]}]}
+    Path("gate.json").write_text(json.dumps(gate))
+
+    code, out, _ = evaltap(
+        "gate", "slow.evalset.json", "--gate", "gate.json", "--agent", "shop:answer"
+    )
+
+    assert (code, "is quick" in out) == (1, True), out
+
+
+@pytest.mark.slow
 def test_a_gate_counts_the_runs_that_are_no_evidence(evaltap: Evaltap) -> None:
     cases = [recorded("ok", ("Hi", [], "Hello.")), recorded("misses", ("Find A-1", [], "Found."))]
     Path("some.evalset.json").write_text(json.dumps({"evalSetId": "some", "evalCases": cases}))

@@ -86,9 +86,10 @@ def user_of(options: PartnerOptions, judges: JudgeSession) -> User:
     )
 
 
-def answered(options: GateOptions, judges: JudgeSession) -> AnsweredCases:
-    """Run the agent of a gate on its cases."""
+def answered(options: GateOptions, judges: JudgeSession, scorer: CaseScorer) -> AnsweredCases:
+    """Run the agent of a gate, whose metrics are those of `scorer`, on its cases."""
     user, tools = user_of(options.partners, judges), choice_of(options.tools)
+    tools = replace(tools, latency=tools.latency or scorer.reads_latency)
     found = []
     for path in options.cases:
         request = Request(

@@ -280,10 +280,6 @@ def stopping(experiment: Experiment) -> Iterator[None]:
             signal.signal(one, handler)
 
 
-_TIMED: Final = ("completed_within",)
-"""Evaluators that answers which take no time would satisfy."""
-
-
 def run_experiment(
     request: Request,
     scorer: CaseScorer,
@@ -297,7 +293,7 @@ def run_experiment(
     `start` starts the agent, by default in a process of its own.  Raises InputError that lists all that is
     wrong, before the agent is called.
     """
-    if any((one.evaluator_name or one.metric_name) in _TIMED for one in scorer.metrics):
+    if scorer.reads_latency:
         request = replace(request, tools=replace(request.tools, latency=True))
     log = log_of(store.path)
     references = references_of(request, log)

@@ -39,6 +39,7 @@ from evaltap.evaluator.reports.gate import gate_data, gate_exit, print_gate
 from evaltap.evaluator.scoring.gates.gate import Gate
 from evaltap.evaluator.scoring.gates.recording import GateWriter
 from evaltap.evaluator.scoring.judge_session import JudgeSession
+from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.scoring.settings import check_code
 from evaltap.evaluator.store.database import open_store
 from evaltap.evaluator.store.file_type import is_database
@@ -72,7 +73,7 @@ def run(options: GateOptions) -> int:
         judges.check_reachable(metrics)
         gated = []
         with nullcontext() if options.db is None else open_store(options.db) as store:
-            cases, invalid, varying = _read(options, judges)
+            cases, invalid, varying = _read(options, judges, gate.scorer)
             source = ", ".join(map(str, options.cases))
             threads = options.concurrency if gate.scorer.waits else 1
             checked = check_cases(gate, cases, threads=threads)
@@ -147,14 +148,14 @@ def _comparison(
 
 
 def _read(
-    options: GateOptions, judges: JudgeSession
+    options: GateOptions, judges: JudgeSession, scorer: CaseScorer
 ) -> tuple[Sequence[CaseData], Sequence[str], Collection[CaseKey]]:
     """Return the cases, as the agent answered them if there is one, its runs that are no evidence, and the
     cases of which each run has other texts."""
     if options.agent:
         from evaltap.cli.experimenting import answered  # an agent is run seldom, and loads much
 
-        found = answered(options, judges)
+        found = answered(options, judges, scorer)
         return found.cases, found.invalid, found.varying
     unasked = options_of(ToolCallOptions, {}), options_of(PartnerOptions, {})
     if options.runs > 1 or (options.tools, options.partners) != unasked:

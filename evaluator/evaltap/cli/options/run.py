@@ -118,8 +118,8 @@ class AnswerOptions:
     )
     mock_latency: bool = option(
         "--mock-latency",
-        "answers take as long as they took when they were recorded; always so if a metric is"
-        " completed_within",
+        "answers take as long as they took when they were recorded; always so if a metric depends on it,"
+        " like completed_within",
     )
 
 

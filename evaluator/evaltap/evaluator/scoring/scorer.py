@@ -299,6 +299,11 @@ class CaseScorer:
         return all(traits_of(bound.evaluator).outline_suffices for bound in self._bound)
 
     @property
+    def reads_latency(self) -> bool:
+        """Whether a score depends on how long turns took."""
+        return any(traits_of(bound.evaluator).reads_latency for bound in self._bound)
+
+    @property
     def separate_turns(self) -> bool:
         """Whether all evaluators score turns separately and free of charge."""
         return not self.waits and all(

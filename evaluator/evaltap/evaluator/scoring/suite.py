@@ -156,6 +156,7 @@ class MetricSuite(TurnEvaluator):
         versions = [version for scorer in scorers for version in scorer.versions().values()]
         self.version = f"2.{hashlib.sha256(chr(31).join(versions).encode()).hexdigest()[:8]}"
         classes = [one for scorer in scorers for one in scorer.cost_classes()]
+        self.reads_latency = any(scorer.reads_latency for scorer in scorers)
         self.cost_class = max(classes, key=list(CostClass).index)
         self._suites: dict[Services, Suite] = {}
 

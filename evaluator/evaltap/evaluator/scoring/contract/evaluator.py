@@ -194,6 +194,8 @@ class Traits(NamedTuple):
     """Whether the evaluator always ends in bounded time, so that the time limit for cases does not apply."""
     shares_thread: bool = False
     """Whether it only waits through `evaltap.evaluator.scoring.waiting`, so that it needs no thread."""
+    reads_latency: bool = False
+    """Whether scores depend on how long turns took, so that recorded tool calls take as long as they took."""
 
 
 def traits_of(evaluator: Evaluator) -> Traits:

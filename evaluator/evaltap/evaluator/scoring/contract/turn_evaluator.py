@@ -109,6 +109,8 @@ class TurnEvaluator:
     session have to be read and scored."""
     outline_suffices: bool = False
     """Whether arguments and results of calls are rarely read, so that decoding them can be deferred."""
+    reads_latency: bool = False
+    """Whether scores depend on how long turns took, so that recorded tool calls take as long as they took."""
 
     def __init__(self, metric: EvalMetric) -> None:
         self.metric = metric

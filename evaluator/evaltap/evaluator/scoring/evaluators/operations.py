@@ -100,7 +100,9 @@ def completed_within(metric: EvalMetric) -> Within:
         return None if latency is None else latency / 1000
 
     bound = Bound("time to completion", " s", limit, seconds)
-    return Within("completed_within", metric, [bound], whole_case=criterion.whole_case)
+    found = Within("completed_within", metric, [bound], whole_case=criterion.whole_case)
+    found.reads_latency = True
+    return found
 
 
 def tokens_within(metric: EvalMetric) -> Within:
