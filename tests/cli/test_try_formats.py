@@ -47,10 +47,33 @@ INVOCATION: Line = {
             "ADK eval result",
             "1 case",
         ),
+        (
+            {
+                "evalSetId": "e",
+                "evalCaseResults": [
+                    {
+                        "evalId": "c",
+                        "runId": 1,
+                        "evalMetricResultPerInvocation": [
+                            {
+                                "actualInvocation": {
+                                    "userContent": {"role": "user", "content": "Why?"},
+                                    "tools": [{"name": "look", "arguments": {}}],
+                                    "finalResponse": {"role": "assistant", "content": "So."},
+                                }
+                            }
+                        ],
+                    },
+                    {"evalId": "d", "errorMessage": "no inference"},
+                ],
+            },
+            "eval result",
+            "2 cases",
+        ),
     ],
-    ids=["set", "result"],
+    ids=["ADK's set", "ADK's result", "result"],
 )
-def test_adk_eval_sets_and_results(document: Line, name: str, told: str, tmp_path: Path) -> None:
+def test_eval_sets_and_results(document: Line, name: str, told: str, tmp_path: Path) -> None:
     for given in (document, json.dumps(document)):
         found = read(tmp_path, given)
 

@@ -42,7 +42,7 @@ _AGENTS_SDK: Final = (
     "spans that the OpenAI Agents SDK exported, without the messages of the Responses API; record the agent"
     " with EvaltapTraceProcessor (docs/how-to/record-openai-agents.md)"
 )
-_EVAL_SETS: Final = ("eval set", "ADK eval set", "ADK eval result")
+_EVAL_SETS: Final = ("eval set", "eval result", "ADK eval set", "ADK eval result")
 
 
 @dataclass(slots=True)
@@ -300,6 +300,8 @@ def _rows_of_object(whole: JsonObject, path: str, name: str) -> _Rows | None:
                 {"eval_id": one.get("session_id") or one.get("eval_id"), "conversation": turns}
             )
         return _recorded({"eval_set_id": name, "eval_cases": made}, path), "ADK eval result"
+    if results := objects(whole.get("evalCaseResults")):
+        return [*map(_of_result, results)], "eval result"
     if is_adk_eval_set(whole):
         return _recorded(whole, path), "ADK eval set"
     if is_trajectory(whole):
@@ -310,6 +312,20 @@ def _rows_of_object(whole: JsonObject, path: str, name: str) -> _Rows | None:
         return _promptfoo(whole["results"]["results"])
     cases = whole.get("evalCases")
     return (cases, "eval set") if isinstance(cases, list) else None
+
+
+def _of_result(result: JsonObject) -> JsonObject:
+    """Return the case of a result that tRPC-Agent-Go or evaltap wrote."""
+    turns = objects(result.get("evalMetricResultPerInvocation"))
+    case: JsonObject = {
+        "evalId": result.get("evalId"),
+        "evalMode": "trace",
+        "actualConversation": [one.get("actualInvocation") for one in turns],
+        "sessionInput": {"userId": result.get("userId") or ""},
+    }
+    if run := result.get("runId"):
+        case["source"] = {"run": f"run-{run}"}
+    return case
 
 
 def _promptfoo(results: Sequence[Json]) -> _Rows | None:

@@ -60,7 +60,10 @@ def compared(actual: list[dict[str, Any]], expected: list[dict[str, Any]]) -> di
     [
         ({"sessionInput": None}, "sessionInput is missing"),
         ({"evalMode": ""}, "only supported in trace mode"),
-        ({"evalMode": "", "actualConversation": []}, "needs the agent to run"),
+        (
+            {"evalMode": "", "actualConversation": [], "sessionInput": None},
+            "needs the agent to run: do so with `evaltap run`",
+        ),
         ({"conversationScenario": {}}, "conversationScenario is not supported in trace mode"),
         ({"expectedRunnerEnabled": True}, "needs a runner"),
         ({"actualConversation": []}, "invocations are empty"),

@@ -172,11 +172,6 @@ def with_case_rubrics(
 
 
 def _check(case: Mapping[str, Json], recorded: Sequence[TurnData]) -> None:
-    if case.get("sessionInput") is None:
-        raise UnscorableCaseError(
-            "sessionInput is missing, which tRPC-Agent-Go requires of a recorded case; add"
-            ' "sessionInput": {}, with appName and userId if you know them'
-        )
     mode = case.get("evalMode") or ""
     if mode != "trace":
         if recorded:
@@ -184,7 +179,13 @@ def _check(case: Mapping[str, Json], recorded: Sequence[TurnData]) -> None:
                 f"actualConversation is only supported in trace mode; found evalMode '{mode}'"
             )
         raise UnscorableCaseError(
-            f"evalMode '{mode}' needs the agent to run; record it and set evalMode to 'trace'"
+            f"evalMode '{mode}' needs the agent to run: do so with `evaltap run`, or record the agent"
+            " and set evalMode to 'trace'"
+        )
+    if case.get("sessionInput") is None:
+        raise UnscorableCaseError(
+            "sessionInput is missing, which tRPC-Agent-Go requires of a recorded case; add"
+            ' "sessionInput": {}, with appName and userId if you know them'
         )
     if case.get("conversationScenario") is not None:
         raise UnscorableCaseError("conversationScenario is not supported in trace mode")
