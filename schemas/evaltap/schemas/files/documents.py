@@ -72,7 +72,8 @@ def _eval_set(data: Json, path: Path) -> EvalSet:
         return adk.from_adk(newer, path=str(path))
     if isinstance(data, dict) and has_key(data, "evalCaseResults", "eval_case_results"):
         raise FormatError(
-            "is a result file; expected an eval set (`evaltap compare` reads tRPC-Agent-Go's results)",
+            "is a result file; expected an eval set (`evaltap compare` reads results, `evaltap try` the turns"
+            " in them)",
             path=str(path),
         )
     if adk.is_adk_eval_set(data):
