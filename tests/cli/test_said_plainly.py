@@ -153,7 +153,7 @@ def test_a_result_file_is_not_an_empty_eval_set(evaltap: Evaltap) -> None:
     code, _, err = evaltap("set", "export", "r.evalset_result.json", "--out", "e.evalset.json")
 
     assert code == 2
-    assert "is a result file; expected an eval set (`evaltap compare` reads tRPC" in err
+    assert "is a result file; expected an eval set (`evaltap compare` reads results" in err
 
 
 def test_a_result_file_of_adk_is_not_an_empty_eval_set(evaltap: Evaltap) -> None:
