@@ -397,14 +397,15 @@ def test_repeats_of_a_test_of_promptfoo_are_repeats_of_a_case(tmp_path: Path) ->
         }
         for number, said in ((3, "Bye"), (1, "Hi"), (0, "Hi"), (2, "Bye"))
     ]
-    path = tmp_path / "results.json"
+    path, lines = tmp_path / "results.json", tmp_path / "results.jsonl"
     path.write_text(json.dumps({"evalId": "e", "results": {"results": results}}))
+    lines.write_text("\n".join(map(json.dumps, results)))
 
-    cases = dataset_cases([path], Columns())
-
-    assert [(case["evalId"], case["source"]["run"]) for case in cases] == [
-        ("test-2", "repeat-2"), ("test-0", "repeat-2"), ("test-0", "repeat-1"), ("test-2", "repeat-1"),
-    ]  # fmt: skip
+    for file in (path, lines):
+        cases = dataset_cases([file], Columns())
+        assert [(case["evalId"], case["source"]["run"]) for case in cases] == [
+            ("test-2", "repeat-2"), ("test-0", "repeat-2"), ("test-0", "repeat-1"), ("test-2", "repeat-1"),
+        ]  # fmt: skip
 
 
 def test_a_result_of_an_exported_test_expects_what_the_case_did(tmp_path: Path) -> None:

@@ -34,11 +34,9 @@ def numbered(results: Sequence[Json]) -> list[Json]:
     With `--repeat`, promptfoo numbers the repeats of a test as if they were tests.
     """
     tests: dict[bytes, set[int]] = {}
-    for row in filter(_is_result, results):
+    for row in filter(is_result, results):
         tests.setdefault(_test(row), set()).add(row["testIdx"])
-    return [
-        _numbered(row, sorted(tests[_test(row)])) if _is_result(row) else row for row in results
-    ]
+    return [_numbered(row, sorted(tests[_test(row)])) if is_result(row) else row for row in results]
 
 
 def _numbered(row: Mapping[str, Json], repeats: list[int]) -> Mapping[str, Json]:
@@ -48,7 +46,8 @@ def _numbered(row: Mapping[str, Json], repeats: list[int]) -> Mapping[str, Json]
     return {**row, "testIdx": repeats[0], "repeat": repeats.index(row["testIdx"]) + 1}
 
 
-def _is_result(row: Json) -> bool:
+def is_result(row: Json) -> bool:
+    """Return whether a row is a result."""
     return isinstance(row, Mapping) and row.keys() >= _RESULT and isinstance(row["testIdx"], int)
 
 

@@ -9,7 +9,7 @@ import csv
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import accumulate
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +17,12 @@ import orjson
 
 from evaltap.evaluator.cases.datasets.conversations import is_chat
 from evaltap.evaluator.cases.datasets.inspect_logs import is_inspect_log, refuse_binary, samples_of
-from evaltap.evaluator.cases.datasets.promptfoo import is_results, results_of
+from evaltap.evaluator.cases.datasets.promptfoo import (
+    is_result,
+    is_results,
+    numbered,
+    results_of,
+)
 from evaltap.evaluator.cases.datasets.shapes import is_dialogue, is_trajectory
 from evaltap.schemas.data import Json, json_bytes
 from evaltap.schemas.errors import ConfigurationError, FormatError, InputError
@@ -74,6 +79,17 @@ def read_rows(path: Path, *, split: str = "") -> Iterator[Row]:
 
 
 def _json_lines(path: Path) -> Iterator[Row]:
+    rows = _lines(path)
+    for first in islice(rows, 1):
+        if is_result(first[1]):
+            places, results = zip(first, *rows, strict=True)
+            yield from zip(places, numbered(results), strict=True)
+        else:
+            yield first
+    yield from rows
+
+
+def _lines(path: Path) -> Iterator[Row]:
     for number, line in iter_case_lines(path):
         place = f"line {number}"
         yield place, _object(canonical.loads(line, path=str(path), place=place), path, place)
