@@ -140,6 +140,36 @@ def test_parallel_calls_are_in_the_models_order_whichever_tool_starts_first(
     ]
 
 
+def test_parallel_agents_may_use_the_same_ids(alone: Tap[LangChain]) -> None:
+    both = threading.Barrier(2, timeout=60)
+
+    @wrap_tool_call
+    def when_both_have_asked(request: Any, handler: Any) -> Any:
+        both.wait()
+        return handler(request)
+
+    @tool
+    def price(sku: str) -> str:
+        """Look up the price."""
+        return f"{sku} costs 5"
+
+    graph = StateGraph(MessagesState)
+    for sku in ("X1", "X2"):
+        said = says("", call("price", "c1", sku=sku)), says(f"{sku} is 5.")
+        agent = create_agent(model(*said), [price], name=sku, middleware=[when_both_have_asked])
+        graph.add_node(sku, agent)
+        graph.add_edge(START, sku)
+
+    graph.compile().invoke(user("Prices?"), alone.driver.config())
+
+    turn = alone.turn()
+    made = [(*one[1:], agent) for one, agent in zip(turn["tools"], turn["agents"], strict=True)]
+    assert sorted(made, key=str) == [
+        ("price", {"sku": "X1"}, "X1 costs 5", "X1"),
+        ("price", {"sku": "X2"}, "X2 costs 5", "X2"),
+    ]
+
+
 def test_a_call_whose_retry_succeeds_has_not_failed(alone: Tap[LangChain]) -> None:
     fails = iter([True, False])
 

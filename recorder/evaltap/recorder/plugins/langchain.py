@@ -72,12 +72,13 @@ class Level:
 
     turn: Turn
     parent: str | None = None
-    requested: dict[str, ToolCall] = field(default_factory=dict)
-    """Calls requested by a model that no tool has started."""
+    requested: dict[str, tuple[ToolCall, str | None]] = field(default_factory=dict)
+    """Calls requested by a model that no tool has started, with its agent, by key: agents that run at once
+    may use the same ids."""
     keys: dict[str, str] = field(default_factory=dict)
     """By id, the key of the call that the model requested last."""
-    failed: dict[str, Failure] = field(default_factory=dict)
-    """Failed calls whose error may still be sent to the model."""
+    failed: dict[str, tuple[str, Failure]] = field(default_factory=dict)
+    """By id, the keys of failed calls whose error may still be sent to the model."""
 
 
 @dataclass(slots=True)
@@ -339,7 +340,8 @@ class EvaltapHandler(BaseCallbackHandler):
             call_id = call["id"]
             if call_id is None or call_id in level.keys:
                 continue
-            key = self._called_only(level, call_id, call, is_given=True)
+            key = level.keys[call_id] = run.call_key(call_id)
+            self._called_only(level, key, call, is_given=True)
             if call_id in results:
                 run.tool_returned(key, *tool_message_value(results[call_id]))
 
@@ -371,8 +373,8 @@ class EvaltapHandler(BaseCallbackHandler):
             )
         for call in calls:
             if call["id"] is not None:
-                level.requested[call["id"]] = call
-                level.keys[call["id"]] = run.call_key(call["id"])
+                key = level.keys[call["id"]] = run.call_key(call["id"])
+                level.requested[key] = call, node.agent
         self._finished(run_id, message if message is not None else first.text)
 
     def _tool_called(
@@ -389,10 +391,11 @@ class EvaltapHandler(BaseCallbackHandler):
             return
         node = self._enter(run_id, parent_id, metadata, None, None)
         level = node.level
-        requested = level.requested.get(call_id) if call_id is not None else None
+        key = _requested_key(level, call_id, name, given)
+        requested, _ = level.requested.get(key, (None, None)) if key is not None else (None, None)
         node.call_id = node.key = call_id or str(run_id)
         if requested is not None:
-            self._call_earlier(level, requested, node.agent)
+            self._call_earlier(level, requested)
         elif call_id is not None and call_id not in level.keys and level.parent is None:
             self._run(level).resumed = True
         node.key = level.keys[node.call_id] = self._run(level).tool_called(
@@ -403,10 +406,10 @@ class EvaltapHandler(BaseCallbackHandler):
             agent=node.agent,
             parent=level.parent,
             generated_id=node.call_id,
-            key=level.keys.get(node.call_id),
+            key=key or level.keys.get(node.call_id),
         )
         # Not before: another thread must find this call either requested or recorded.
-        level.requested.pop(node.call_id, None)
+        level.requested.pop(node.key, None)
 
     def _tool_returned(self, run_id: UUID, output: object) -> None:
         node = self._tool_ended(run_id)
@@ -427,7 +430,8 @@ class EvaltapHandler(BaseCallbackHandler):
         node = self._tool_ended(run_id)
         if node is None or node.call_id is None or not is_failure(error):
             return
-        failure = node.level.failed[node.call_id] = failure_of(error)
+        failure = failure_of(error)
+        node.level.failed[node.call_id] = node.key, failure
         self._run(node.level).tool_returned(node.key, UNSEEN, failure)
 
     def _catch_up(self, level: Level, messages: Sequence[BaseMessage | str]) -> None:
@@ -437,46 +441,60 @@ class EvaltapHandler(BaseCallbackHandler):
         # The last one: an earlier call may have the same id.
         results = {one.tool_call_id: one for one in messages if isinstance(one, ToolMessage)}
         for call_id, message in results.items():
-            if call_id in level.requested:
-                key = self._called_only(level, call_id, level.requested.pop(call_id))
-                self._run(level).tool_returned(key, *tool_message_value(message))
+            asked = [key for key, (call, _) in [*level.requested.items()] if call["id"] == call_id]
+            if asked:
+                self._called_only(level, asked[-1], *level.requested.pop(asked[-1]))
+                self._run(level).tool_returned(asked[-1], *tool_message_value(message))
             elif call_id in level.failed:
-                failure = level.failed.pop(call_id)
-                self._run(level).tool_returned(level.keys[call_id], message.content, failure)
+                key, failure = level.failed.pop(call_id)
+                self._run(level).tool_returned(key, message.content, failure)
 
     def _not_run(self, level: Level) -> None:
         """Record the calls that were requested and never made."""
-        for call_id, call in level.requested.items():
-            self._called_only(level, call_id, call)
+        for key, requested in level.requested.items():
+            self._called_only(level, key, *requested)
         level.requested.clear()
 
-    def _call_earlier(self, level: Level, started: ToolCall, agent: str | None) -> None:
+    def _call_earlier(self, level: Level, started: ToolCall) -> None:
         """Record the calls that the model made before one whose tool has started.
 
         Threads start parallel tools in any order.
         """
-        for call_id, call in list(level.requested.items()):
+        for key, (call, agent) in [*level.requested.items()]:
             if call is started:
                 return
-            self._called_only(level, call_id, call, agent)
+            self._called_only(level, key, call, agent)
 
     def _called_only(
         self,
         level: Level,
-        call_id: str,
+        key: str,
         call: ToolCall,
         agent: str | None = None,
         *,
         is_given: bool = False,
-    ) -> str:
-        key = level.keys[call_id] = self._run(level).tool_called(
-            call_id,
+    ) -> None:
+        self._run(level).tool_called(
+            call["id"],
             call["name"],
             call["args"],
             agent=agent or level.turn.metadata.get("lc_agent_name"),
             parent=level.parent,
             is_open=False,
             is_given=is_given,
-            key=level.keys.get(call_id),
+            key=key,
         )
-        return key
+
+
+def _requested_key(level: Level, call_id: str | None, name: str, given: object) -> str | None:
+    """Return the key of the call that a tool starts: of several with its id, that with its arguments."""
+    if call_id is None:
+        return None
+    asked = [(key, call) for key, (call, _) in [*level.requested.items()] if call["id"] == call_id]
+    inputs = given if isinstance(given, Mapping) else {}
+    fitting = (
+        key
+        for key, call in asked
+        if call["name"] == name and inputs.items() >= call["args"].items()
+    )
+    return next(fitting, asked[0][0] if asked else None)
