@@ -17,12 +17,7 @@ import orjson
 
 from evaltap.evaluator.cases.datasets.conversations import is_chat
 from evaltap.evaluator.cases.datasets.inspect_logs import is_inspect_log, refuse_binary, samples_of
-from evaltap.evaluator.cases.datasets.promptfoo import (
-    is_result,
-    is_results,
-    numbered,
-    results_of,
-)
+from evaltap.evaluator.cases.datasets.promptfoo import is_result, is_results, numbered, results_of
 from evaltap.evaluator.cases.datasets.shapes import is_dialogue, is_trajectory
 from evaltap.schemas.data import Json, json_bytes
 from evaltap.schemas.errors import ConfigurationError, FormatError, InputError
