@@ -50,7 +50,7 @@ class _State(NamedTuple):
     firing: bool = False
     events: tuple[Event, ...] = ()
     seen: tuple[datetime, Found] | None = None
-    """The end of the last window with a result, and the result."""
+    """The end of the last window and its result; None if it had none."""
 
 
 class _Window:
@@ -176,12 +176,16 @@ class LimitWatch:
                 del points[:-MOST_POINTS]
             state = self._after(ends, window, state, slice_)
         yield from state.events
-        if state.seen is None:
+        if state.firing:
+            return
+        if until is not None:  # hours may have passed since the last turn
+            window.slide((), until)
+        if state.seen is None or window.estimate() is None:
             few = f"fewer than {_FEWEST} sessions in {counted(self._watch.hours, 'hour')}"
             if not done:
                 few = "the first five minutes have not ended"
             yield Event(self._watch.name, slice_, "learning", turns[-1].started_at, progress=few)
-        elif not state.firing:
+        else:
             yield _event(self._watch, slice_, "ok", *state.seen)
 
     def _after(
@@ -190,7 +194,7 @@ class LimitWatch:
         watch = self._watch
         found = window.estimate()
         if found is None:
-            return state
+            return state._replace(seen=None)
         firing, events = state.firing, state.events
         if not firing and _beyond(watch, found.low, found.high):
             firing = True
