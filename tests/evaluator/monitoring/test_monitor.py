@@ -2,7 +2,8 @@
 
 import math
 import random
-from datetime import date
+from datetime import date, timedelta
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from support.proofs.watch_simulation import Month, alarm_of, simulate_months, si
 from support.worlds.traffic import binomial_bounds
 
 CHANCE = 0.05
+FIRST_DAY = date(2026, 11, 1)
 
 
 @pytest.mark.parametrize(
@@ -151,6 +153,30 @@ def test_weights_of_sampled_traffic_change_the_unit_and_nothing_else() -> None:
 
     assert one.evidence == pytest.approx(ten.evidence)
     assert one.evidence > 0.01
+
+
+@pytest.mark.parametrize(
+    "later", [lambda day: 0.25 / (1 + day / 5), lambda day: 0.04 + 0.2 * (day % 2)]
+)
+def test_months_in_which_good_turns_are_sampled_otherwise_than_before_stay_quiet(
+    later: Any,
+) -> None:
+    source, rounds, failing, alarms = random.Random(5), 20, 0.05, 0
+
+    def sampled(rate: float) -> list[BadTurns]:
+        turns = (source.random() < failing for _ in range(200))
+        return [
+            BadTurns(1, 1) if bad else BadTurns(0, 1 / rate)
+            for bad in turns
+            if bad or source.random() < rate
+        ]
+
+    for _ in range(rounds):
+        watched = Alarms(usual([sampled(0.25) for _ in range(14)]), 4, CHANCE)
+        days = ((FIRST_DAY + timedelta(day), sampled(later(day))) for day in range(30))
+        alarms += any(watched.observe(day, one) for day, many in days for one in many)
+
+    assert alarms <= binomial_bounds(rounds, CHANCE)[1] * rounds
 
 
 @pytest.mark.slow

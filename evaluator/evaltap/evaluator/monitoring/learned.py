@@ -139,7 +139,7 @@ class Alarms:
             self._detector.new_day()
         self._days[-1].add(session, before, self._known.most_of(session))
         if self._detector.observe(session, before):
-            self._recovery = Recovery(self._known, self._largest, self._excess())
+            self._recovery = Recovery(self._known, self._detector.largest, self._excess())
         return self.firing
 
     def recovered(
@@ -156,6 +156,7 @@ class Alarms:
             self._recovery.new_day()
         share = self._recovery.observe(session, before)
         if share is not None:
+            self._largest = self._recovery.largest
             self._restart()
         return share
 
@@ -182,7 +183,7 @@ class LearnedBaseline:
     longest: int
     """The number of turns that count in a session."""
     largest: float
-    """The maximum weight of a session."""
+    """The maximum weight of a session then."""
     ends: date
     """The first day after the baseline."""
     mean: Found | None = None

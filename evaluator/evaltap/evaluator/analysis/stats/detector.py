@@ -35,6 +35,8 @@ _WEEKENDS: Final = 3
 """The least number of weekend days, and of other days, to tell them apart."""
 _ROUNDING: Final = 1e-15
 """A smaller variance is that of equal values, rounded."""
+_WEIGHED_DAYS: Final = 14
+"""By the sessions of so many days, the last one included, the stakes know how heavy sessions are."""
 BACK: Final = 0.05
 """The probability that an alarm resolves while the share is still as high."""
 _LEAST_BACK: Final = 20
@@ -155,7 +157,8 @@ class _Bettors:
 
     def __init__(self, known: Usual, largest: float) -> None:
         self._known = known
-        self._largest = largest
+        self._heaviest = [largest]
+        """The weight of the heaviest session of each day, to which the stakes are adapted."""
         self._sums = [0.0] * len(_BETS)
         self._wealth = [0.0] * len(_BETS)
         self._starts: list[tuple[float, ...]] = []
@@ -168,7 +171,13 @@ class _Bettors:
                 setattr(found, name, [*value])
         return found
 
+    @property
+    def largest(self) -> float:
+        """The weight of the heaviest session of the last days."""
+        return max(self._heaviest)
+
     def _start(self, purse: float) -> None:
+        self._heaviest = [*self._heaviest[1 - _WEIGHED_DAYS :], 0.0]
         self._sums = [one + purse for one in self._sums]
         self._starts.append(tuple(self._wealth))
 
@@ -179,10 +188,13 @@ class _Bettors:
             self._sums[place] *= factor
             self._wealth[place] += math.log(factor)
 
-    def _bounded(self, session: BadTurns) -> tuple[float, float]:
-        """Return the bad and all turns of a session, which weighs at most `largest`."""
-        weight = min(session.weight, self._largest)
-        return (session.bad * weight / session.weight if session.weight else 0.0), weight
+    def _stake(self, session: BadTurns, unit: float) -> float:
+        """Return what a bad turn wins or loses, if a session of weight 1 can lose at most `unit`.
+
+        A heavy session counts in full: if sampling keeps all bad turns, only good ones are heavy.
+        """
+        self._heaviest[-1] = max(self._heaviest[-1], session.weight)
+        return 0.9 / (unit * self.largest)
 
     @property
     def _winner(self) -> int:
@@ -201,7 +213,7 @@ class Detector(_Bettors):
     """Observes sessions in order; `alpha` is the false alarm probability per month."""
 
     def __init__(self, known: Usual, largest: float, alpha: float) -> None:
-        """Expect at most the usual share; no session weighs more than `largest`."""
+        """Expect at most the usual share; `largest` is what a session usually weighs at most."""
         super().__init__(known, largest)
         self._threshold = MONTH_DAYS / alpha
 
@@ -221,8 +233,7 @@ class Detector(_Bettors):
         return False
 
     def _won(self, session: BadTurns, most: float) -> float:
-        bad, weight = self._bounded(session)
-        return 0.9 / (most * self._largest) * (bad - most * weight)
+        return self._stake(session, most) * (session.bad - most * session.weight)
 
     @property
     def evidence(self) -> float:
@@ -282,8 +293,7 @@ class Recovery(_Bettors):
         return max(0.0, bad / weight)
 
     def _won(self, session: BadTurns, most: float) -> float:
-        bad, weight = self._bounded(session)
-        return 0.9 / ((1 - most) * self._largest) * (most * weight - bad)
+        return self._stake(session, 1 - most) * (most * session.weight - session.bad)
 
 
 def share_of(sessions: Sequence[BadTurns]) -> tuple[float, float]:
