@@ -155,6 +155,21 @@ def test_a_session_id_takes_out_that_session_only(capsys: pytest.CaptureFixture[
     assert [one["removed"].get("cases") for one in told["places"]] == [None, 1, 2, 2]
 
 
+@pytest.mark.parametrize("user", ["anonymous", USER, "bob"])
+def test_a_session_of_several_users_goes_with_each_of_them(
+    user: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    users = "anonymous", USER, USER, "bob"
+    fill(*(case("a-1", one, CANARY, f"t-{place}") for place, one in enumerate(users)), OTHERS[0])
+    Path("log.db").unlink()
+
+    assert main(["store", "erase", "--subject", user, "--db", "x.duckdb"]) == 0
+
+    with Store("x.duckdb") as store:
+        assert store.rows("SELECT eval_id, revision, user_id FROM cases") == [("o-0", 1, "user-0")]
+        assert store.column("SELECT eval_id FROM turns") == ["o-0"]
+
+
 @pytest.mark.slow
 def test_what_was_made_of_a_session_goes_with_it(capsys: pytest.CaptureFixture[str]) -> None:
     fill(MINE[0], OTHERS[0])

@@ -140,6 +140,8 @@ class _Rows:
     feedback: dict[str, FeedbackRow] = field(default_factory=dict)
     changed: dict[CaseKey, LandedTurn] = field(default_factory=dict)
     """The last turn of each case."""
+    others: list[CaseRow] = field(default_factory=list)
+    """Cases as they were before a turn of another user, so that each of their users is known."""
     erased: list[tuple[str, int]] = field(default_factory=list)
     """Producers and numbers of records that were erased from the log before they could land."""
     consumed: dict[str, list[int]] = field(default_factory=dict)
@@ -300,6 +302,9 @@ class Lander:
         if known is not None and known.turns.get(name, -1) >= revision:
             # A late older revision is superseded: the newer one contains its evidence.
             return False
+        last = rows.changed.get(key)
+        if last is not None and last.case.session.userId != landed.case.session.userId:
+            rows.others.append(self._case_row(last))
         begins = known is None
         if known is None:
             known = self._known[key] = _Known(landed.case.header_json)
@@ -336,15 +341,16 @@ class Lander:
     ) -> Sequence[tuple[str, Appendable]]:
         """Return the rows of each table in the form in which the writing thread needs the lock least."""
         offsets = batch.next_offsets.items()
-        stamped: Iterable[DeadLetterRow | ManifestRow | FeedbackRow] = chain(
-            rows.dead_letters, rows.manifests, rows.feedback.values()
+        cases = [*rows.others, *map(self._case_row, rows.changed.values())]
+        stamped: Iterable[CaseRow | DeadLetterRow | ManifestRow | FeedbackRow] = chain(
+            cases, rows.dead_letters, rows.manifests, rows.feedback.values()
         )
         for one in stamped:
             one.landed_at = now
         tables: dict[str, Sequence[Struct] | Sequence[Row]] = {
             "turns": [turn.landed(seq, now) for seq, turn in enumerate(rows.turns, first_seq)],
             "tool_calls": [call for landed in rows.turns for call in landed.calls],
-            "cases": [self._case_row(landed, now) for landed in rows.changed.values()],
+            "cases": cases,
             "dead_letters": rows.dead_letters,
             "manifests": rows.manifests,
             "feedback": [*rows.feedback.values()],
@@ -356,7 +362,7 @@ class Lander:
             (table, self._store.prepared(table, some)) for table, some in tables.items() if some
         ]
 
-    def _case_row(self, landed: LandedTurn, now: datetime) -> CaseRow:
+    def _case_row(self, landed: LandedTurn) -> CaseRow:
         """Return the row of a case, of which this is the last turn that landed."""
         known, fields = self._known[landed.origin.key], landed.case
         source = fields.source
@@ -374,7 +380,6 @@ class Lander:
             if source.inclusionProbability is None
             else known.inclusion_probability,
             case_json=known.header,
-            landed_at=now,
         )
 
     def _write(

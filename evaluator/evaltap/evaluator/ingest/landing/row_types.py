@@ -26,7 +26,7 @@ class CaseRow(Struct, gc=False):
     recorder_version: str | None
     inclusion_probability: float | None
     case_json: str
-    landed_at: datetime
+    landed_at: datetime = NOT_YET
 
 
 class ManifestRow(Struct, gc=False):
