@@ -405,3 +405,26 @@ class Weather(BaseModel):
 def weather(city: str) -> dict[str, int]:
     """Return a city's temperature."""
     return {"celsius": 18}
+
+
+def test_a_test_run_of_deepeval_is_turns(tmp_path: Path) -> None:
+    """As `.latest_run_full.json` holds it, or wrapped, as `.latest_test_run.json` does."""
+    calls = [{"name": "look", "inputParameters": {"id": 1}, "output": "there"}]
+    run = {
+        "testPassed": 1,
+        "testCases": [{"name": "t-0", "input": "Why?", "actualOutput": "So.", "toolsCalled": calls}],
+        "conversationalTestCases": [
+            {"name": "t-1", "turns": [
+                {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"},
+            ]},
+        ],
+    }  # fmt: skip
+
+    for document in (run, {"testRunData": run}):
+        found = read(tmp_path, document)
+
+        assert [case["evalId"] for case in found.cases] == ["t-0", "t-1"]
+        assert [outline(turn)[:3] for turn in turns(found)] == [
+            ("Why?", [("look", False)], "So."), ("Hi", [], "Hello"),
+        ]  # fmt: skip
+        assert (found.files[0].format, found.files[0].contents) == ("DeepEval test run", "2 cases")

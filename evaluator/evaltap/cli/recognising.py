@@ -13,6 +13,7 @@ from evaltap.evaluator.cases.datasets.inspect_logs import is_inspect_log, refuse
 from evaltap.evaluator.cases.datasets.promptfoo import is_results, numbered, promptfoo_result
 from evaltap.evaluator.cases.datasets.rows import row_case
 from evaltap.evaluator.cases.datasets.shapes import is_dialogue, is_trajectory
+from evaltap.evaluator.cases.datasets.tables import test_run
 from evaltap.evaluator.store.file_type import is_database, is_log
 from evaltap.recorder.sources.claude_code import read_transcripts
 from evaltap.recorder.sources.otlp_files import ReadingReport, cases_of_items
@@ -310,6 +311,8 @@ def _rows_of_object(whole: JsonObject, path: str, name: str) -> _Rows | None:
         return [one for one in samples_of(whole) if isinstance(one, dict)], "Inspect log"
     if is_results(whole):
         return _promptfoo(whole["results"]["results"])
+    if rows := objects(test_run(whole)):
+        return [{"id": row.get("name"), **row} for row in rows], "DeepEval test run"
     cases = whole.get("evalCases")
     return (cases, "eval set") if isinstance(cases, list) else None
 

@@ -140,6 +140,8 @@ def _document_rows(data: Json, path: Path) -> Iterator[Row]:
 
 def _wrapped(data: Mapping[str, Json], path: Path) -> Json:
     """Return the rows in an object; an object without rows is returned unchanged."""
+    if (rows := test_run(data)) is not None:
+        return rows
     if len(data.keys() - {"meta"}) == 1:
         # Some tools wrap the rows as {"data": [...]}, with the number of the page in "meta".
         page = data.get("meta")
@@ -149,8 +151,6 @@ def _wrapped(data: Mapping[str, Json], path: Path) -> Json:
                 f"{path}: is page {page.get('page')} of {page['totalPages']}; read all of them"
             )
         return rows
-    if all(isinstance(data.get(key), list) for key in _TEST_RUN):
-        return [row for key in _TEST_RUN for row in data[key]]
     if is_results(data):
         return results_of(data)
     if data.keys() <= _PYDANTIC_EVALS:
@@ -159,6 +159,14 @@ def _wrapped(data: Mapping[str, Json], path: Path) -> Json:
         cases = data.get("cases")
         return [*map(_pydantic_case, cases)] if isinstance(cases, list) else cases
     return data
+
+
+def test_run(data: Mapping[str, Json]) -> list[Json] | None:
+    """Return the rows of a test run that DeepEval saved; None for other objects."""
+    run = data.get("testRunData", data)  # so wrapped in `.latest_test_run.json`
+    if not isinstance(run, Mapping) or not all(isinstance(run.get(key), list) for key in _TEST_RUN):
+        return None
+    return [row for key in _TEST_RUN for row in run[key]]
 
 
 def _pydantic_case(case: Json) -> Json:
