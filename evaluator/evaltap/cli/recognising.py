@@ -11,6 +11,7 @@ import orjson
 from evaltap.evaluator.cases.datasets.columns import Columns
 from evaltap.evaluator.cases.datasets.inspect_logs import is_inspect_log, refuse_binary, samples_of
 from evaltap.evaluator.cases.datasets.promptfoo import is_results, numbered, promptfoo_result
+from evaltap.evaluator.cases.datasets.pydantic_evals import report_rows
 from evaltap.evaluator.cases.datasets.rows import row_case
 from evaltap.evaluator.cases.datasets.shapes import is_dialogue, is_trajectory
 from evaltap.evaluator.cases.datasets.tables import test_run
@@ -43,6 +44,7 @@ _AGENTS_SDK: Final = (
     "spans that the OpenAI Agents SDK exported, without the messages of the Responses API; record the agent"
     " with EvaltapTraceProcessor (docs/how-to/record-openai-agents.md)"
 )
+_REPORTS: Final = ((test_run, "DeepEval test run"), (report_rows, "Pydantic Evals report"))
 _EVAL_SETS: Final = ("eval set", "eval result", "ADK eval set", "ADK eval result")
 
 
@@ -311,8 +313,9 @@ def _rows_of_object(whole: JsonObject, path: str, name: str) -> _Rows | None:
         return [one for one in samples_of(whole) if isinstance(one, dict)], "Inspect log"
     if is_results(whole):
         return _promptfoo(whole["results"]["results"])
-    if rows := objects(test_run(whole)):
-        return [{"id": row.get("name"), **row} for row in rows], "DeepEval test run"
+    for read, form in _REPORTS:
+        if rows := objects(read(whole)):
+            return [{"id": row.get("name"), **row} for row in rows], form
     cases = whole.get("evalCases")
     return (cases, "eval set") if isinstance(cases, list) else None
 

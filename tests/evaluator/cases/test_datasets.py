@@ -11,6 +11,7 @@ import pyarrow.parquet
 import pytest
 
 from evaltap.cli.main import main
+from evaltap.cli.recognising import recognise
 from evaltap.evaluator import CaseScorer, Status
 from evaltap.evaluator.cases.datasets.cases import dataset_cases
 from evaltap.evaluator.cases.datasets.columns import Columns, parse_columns
@@ -420,6 +421,38 @@ evaluators: []
     }
     assert first["conversation"][0]["finalResponse"]["content"] == "12:30"
     assert second["conversation"][0]["userContent"]["content"] == "Wo?"
+
+
+def test_a_report_of_pydantic_evals_is_recorded_cases_with_their_repeats(tmp_path: Path) -> None:
+    """As `EvaluationReportAdapter.dump_json` of version 2.62 writes it, for `repeat=2`."""
+    again = {"source_case_name": "a", "inputs": {"q": "Wo?", "n": 1}, "expected_output": [1]}
+    done = {"output": {"at": 1}, "task_duration": 0.25, "metrics": {"input_tokens": 7, "cost": 0.5}}
+    report = {
+        "name": "task",
+        "cases": [
+            {"name": "a [1/2]", **again, **done, "scores": {}},
+            {"name": "b", "inputs": "Hi", "output": "Hello", "source_case_name": None},
+        ],
+        "failures": [{"name": "a [2/2]", **again, "error_message": "ValueError: boom"}],
+        "analyses": [],
+    }
+    path = tmp_path / "report.json"
+    path.write_text(json.dumps(report))
+
+    first, plain, failed = dataset_cases([path], Columns())
+
+    assert [case["evalId"] for case in (first, plain, failed)] == ["a", "b", "a"]
+    assert [one["source"].get("run") for one in (first, failed)] == ["repeat-1", "repeat-2"]
+    (turn,), (crashed,) = turns(first), turns(failed)
+    assert turn["userContent"]["content"] == '{"q":"Wo?","n":1}'
+    assert turn["finalResponse"]["content"] == '{"at":1}'
+    assert turn["telemetry"] == {
+        "status": "ok", "latencyMs": 250, "inputTokens": 7, "costUsd": 0.5,
+    }  # fmt: skip
+    assert first["conversation"][0]["finalResponse"]["content"] == "[1]"
+    assert crashed["telemetry"]["error"] == {"message": "ValueError: boom"}
+    assert turns(plain)[0]["finalResponse"]["content"] == "Hello"
+    assert recognise([path]).files[0].format == "Pydantic Evals report"
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,11 @@ from typing import Any, Final
 
 import orjson
 
-from evaltap.evaluator.cases.datasets.conversations import is_chat
+from evaltap.evaluator.cases.datasets import pydantic_evals
 from evaltap.evaluator.cases.datasets.inspect_logs import is_inspect_log, refuse_binary, samples_of
 from evaltap.evaluator.cases.datasets.promptfoo import is_result, is_results, numbered, results_of
 from evaltap.evaluator.cases.datasets.shapes import is_dialogue, is_trajectory
-from evaltap.schemas.data import Json, json_bytes
+from evaltap.schemas.data import Json
 from evaltap.schemas.errors import ConfigurationError, FormatError, InputError
 from evaltap.schemas.files import canonical
 from evaltap.schemas.files.content import iter_case_lines, read_bytes
@@ -31,8 +31,6 @@ from evaltap.schemas.text import counted
 
 _TEST_RUN: Final = ("testCases", "conversationalTestCases")
 """Keys of a file that `deepeval test run` has written."""
-_PYDANTIC_EVALS: Final = {"$schema", "name", "cases", "evaluators", "report_evaluators"}
-"""Keys of a file of Pydantic Evals."""
 
 Row = tuple[str, dict[str, Json]]
 """The position of a row in its file (`line 3`, `row 3 of train`), and its columns."""
@@ -153,11 +151,12 @@ def _wrapped(data: Mapping[str, Json], path: Path) -> Json:
         return rows
     if is_results(data):
         return results_of(data)
-    if data.keys() <= _PYDANTIC_EVALS:
+    if (rows := pydantic_evals.report_rows(data)) is not None:
+        return rows
+    if pydantic_evals.is_dataset(data):
         if left_out := [name for name in ("evaluators", "report_evaluators") if data.get(name)]:
             warn_once(f"{path}: left out {' and '.join(left_out)} of all cases")
-        cases = data.get("cases")
-        return [*map(_pydantic_case, cases)] if isinstance(cases, list) else cases
+        return pydantic_evals.dataset_rows(data)
     return data
 
 
@@ -167,17 +166,6 @@ def test_run(data: Mapping[str, Json]) -> list[Json] | None:
     if not isinstance(run, Mapping) or not all(isinstance(run.get(key), list) for key in _TEST_RUN):
         return None
     return [row for key in _TEST_RUN for row in run[key]]
-
-
-def _pydantic_case(case: Json) -> Json:
-    """Return a case whose expected output, if it is a list or an object, is a JSON text.
-
-    It is one value there, not texts to choose from.
-    """
-    wanted = case.get("expected_output") if isinstance(case, dict) else None
-    if not isinstance(wanted, list | dict | bool) or is_chat(wanted):
-        return case
-    return {**case, "expected_output": json_bytes(wanted).decode()}
 
 
 def _csv(path: Path) -> Iterator[Row]:
