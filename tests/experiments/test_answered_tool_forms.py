@@ -15,6 +15,7 @@ from langchain.agents import create_agent
 from langchain_core.tools import BaseTool, InjectedToolCallId, StructuredTool, Tool, ToolException
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.types import Command
 from mcp.types import CallToolResult
 from mcp.types import Tool as McpTool
 from pydantic_ai import Agent as PydanticAgent
@@ -62,6 +63,10 @@ def of_langchain(shop: Shop, form: str) -> BaseTool:
         """Sell one."""
         return str(live(sku))
 
+    async def mcp(sku: str) -> tuple[str | Command[Any], int]:
+        """Sell one, as the tools that langchain-mcp-adapters makes."""
+        return str(live(sku)), 1
+
     class OwnTool(BaseTool):
         name: str = "sell"
         description: str = "Sell one."
@@ -78,13 +83,16 @@ def of_langchain(shop: Shop, form: str) -> BaseTool:
         ),
         "class": OwnTool,
         "injected": lambda: StructuredTool.from_function(injected, name="sell"),
+        "mcp": lambda: StructuredTool.from_function(
+            coroutine=mcp, name="sell", response_format="content_and_artifact"
+        ),
         "single input": lambda: Tool("sell", lambda sku: live(sku), "Sell one."),
     }  # fmt: skip
     made: BaseTool = forms[form]()
     return made
 
 
-@pytest.mark.parametrize("form", ["async", "artifact", "class", "injected"])
+@pytest.mark.parametrize("form", ["async", "artifact", "class", "injected", "mcp"])
 def test_each_form_of_a_tool_of_langchain_is_answered(form: str, runs: Runs, shop: Shop) -> None:
     agent = create_agent(langchain_model(*STEPS), [of_langchain(shop, form)])
 
@@ -241,6 +249,22 @@ def test_a_tool_of_a_toolset_of_pydantic_ai_is_answered(runs: Runs, shop: Shop) 
 
     assert how == ["Done."]
     assert "as recorded" in told
+
+
+def test_a_call_that_pydantic_ai_had_made_again_asks_for_that_again(runs: Runs, shop: Shop) -> None:
+    failure = {"type": "ModelRetry", "message": "try B"}
+    sale = {"name": "sell", "arguments": {"sku": "A"}, "result": "try B", "error": failure}
+    tape = Tape(recording_of({"actualConversation": [{"tools": [sale]}]}), MockPolicy())
+    tape.begin()
+
+    ended, told = replay_now(
+        runs, PydanticAgent(pydantic_model(*STEPS), tools=shop.tools()), tape, unit_of("Sell A")
+    )
+
+    assert ended == ["Done."]
+    assert "outcome='retried'" in told[-1]
+    (call,) = calls_of(runs.cases())
+    assert (call["result"], call["error"]) == ("try B", failure)
 
 
 def test_a_tool_object_of_adk_serves_live_and_replayed_runs_at_once(runs: Runs, shop: Shop) -> None:

@@ -118,7 +118,9 @@ def _as_the_tool(tool: BaseTool) -> Iterator[None]:
 
 def _returns_a_command(tool: BaseTool) -> bool:
     body = getattr(tool, "func", None) or getattr(tool, "coroutine", None)
-    return "Command" in str(getattr(body, "__annotations__", {}).get("return", ""))
+    returned = str(getattr(body, "__annotations__", {}).get("return", ""))
+    # Tools of MCP servers return a pair, whose first part is a command only if an interceptor makes it one.
+    return "Command" in returned and not returned.startswith("tuple")
 
 
 class ProviderToolGuard(BaseCallbackHandler):

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pydantic_ai import Agent, RunContext
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
-from pydantic_ai.exceptions import ToolFailed
+from pydantic_ai.exceptions import ModelRetry, ToolFailed
 from pydantic_ai.messages import ModelResponse, ToolCallPart
 from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.native_tools import AbstractNativeTool
@@ -74,7 +74,8 @@ class _AskingToolset(WrapperToolset[Any]):
         except RecordedError as error:
             if error.result is None:  # the model was told nothing: the run ended there
                 raise
-            raise ToolFailed(str(error)) from error
+            retried = type(error).__name__ == ModelRetry.__name__
+            raise (ModelRetry if retried else ToolFailed)(str(error)) from error
         if found is RUN:
             return await super().call_tool(name, tool_args, ctx, tool)
         return found
