@@ -150,6 +150,38 @@ def test_mcp_results_keep_their_form() -> None:
     assert content_of(3) == {"content": blocks}
     assert content_of({"a": 1})["structuredContent"] == {"a": 1}
     assert content_of(None) == {"content": [{"type": "text", "text": "null"}]}
+    picture = {"type": "image", "data": "UE5H", "mimeType": "image/png"}
+    assert content_of([*blocks, picture]) == {"content": [*blocks, picture]}
+    of_langchain = [{"type": "image", "base64": "UE5H"}]
+    assert content_of(of_langchain)["content"][0]["text"] == json.dumps(of_langchain)
+
+
+@pytest.mark.parametrize(
+    ("told", "content"),
+    [
+        (None, [{"type": "text", "text": "E"}]),
+        ("sold out", [{"type": "text", "text": "sold out"}]),
+        (
+            {"content": [{"type": "text", "text": "sold out"}], "isError": True},
+            [{"type": "text", "text": "sold out"}],
+        ),
+    ],
+)
+def test_a_failed_call_tells_what_the_model_was_told(told: Any, content: Any) -> None:
+    from evaltap.experiments.mocks.mcp import reply_to
+    from evaltap.recorder.answering import RecordedError
+
+    def fail(name: str, arguments: Any) -> Any:
+        failure = RecordedError("E")
+        failure.result = told
+        raise failure
+
+    asked = {"id": 1, "method": "tools/call", "params": {"name": "sell"}}
+
+    reply = reply_to(asked, [], fail)
+
+    assert reply is not None
+    assert reply["result"] == {"content": content, "isError": True}
 
 
 def test_the_official_client_calls_recorded_tools_over_http(tmp_path: Path) -> None:

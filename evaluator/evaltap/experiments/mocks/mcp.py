@@ -19,6 +19,14 @@ _UNKNOWN_METHOD: Final = -32601
 _INVALID: Final = -32600
 _INVALID_PARAMS: Final = -32602
 _VERSION: Final = "2025-06-18"
+_PARTS: Final = (
+    ("text", "text", str),
+    ("image", "data", str),
+    ("audio", "data", str),
+    ("resource", "resource", dict),
+    ("resource_link", "uri", str),
+)
+"""What a part of a result has, by its type."""
 
 
 def message_of(line: bytes) -> Json:
@@ -70,7 +78,8 @@ def _called(
     try:
         found = answer(name, params.get("arguments") or {})
     except RecordedError as error:
-        return _result(number, {"content": [_text(str(error))], "isError": True})
+        told = str(error) if error.result is None else error.result
+        return _result(number, {**content_of(told), "isError": True})
     except ToolMiss as miss:
         return _failed(number, NO_RECORDING, str(miss))
     return _result(number, content_of(found))
@@ -89,7 +98,10 @@ def content_of(result: Json) -> dict[str, Any]:
 
 
 def _is_block(one: Json) -> bool:
-    return isinstance(one, dict) and isinstance(one.get("type"), str)
+    """Return whether this is a part of a result as MCP has it; frameworks have images of other forms."""
+    return isinstance(one, dict) and any(
+        one.get("type") == kind and isinstance(one.get(part), of) for kind, part, of in _PARTS
+    )
 
 
 def _text(text: str) -> dict[str, str]:
