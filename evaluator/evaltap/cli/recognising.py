@@ -12,6 +12,7 @@ from evaltap.evaluator.cases.datasets.columns import Columns
 from evaltap.evaluator.cases.datasets.inspect_logs import is_inspect_log, refuse_binary, samples_of
 from evaltap.evaluator.cases.datasets.promptfoo import is_results, numbered, promptfoo_result
 from evaltap.evaluator.cases.datasets.pydantic_evals import report_rows
+from evaltap.evaluator.cases.datasets.results import phoenix_run
 from evaltap.evaluator.cases.datasets.rows import row_case
 from evaltap.evaluator.cases.datasets.shapes import is_dialogue, is_trajectory
 from evaltap.evaluator.cases.datasets.tables import test_run
@@ -312,7 +313,7 @@ def _rows_of_object(whole: JsonObject, path: str, name: str) -> _Rows | None:
     if is_inspect_log(whole):
         return [one for one in samples_of(whole) if isinstance(one, dict)], "Inspect log"
     if is_results(whole):
-        return _promptfoo(whole["results"]["results"])
+        return _results(whole["results"]["results"])
     for read, form in _REPORTS:
         if rows := objects(read(whole)):
             return [{"id": row.get("name"), **row} for row in rows], form
@@ -334,15 +335,22 @@ def _of_result(result: JsonObject) -> JsonObject:
     return case
 
 
-def _promptfoo(results: Sequence[Json]) -> _Rows | None:
-    found = [promptfoo_result(one) for one in numbered(results) if isinstance(one, dict)]
-    rows = [one for one in found if one is not None]
-    return (rows, "promptfoo results") if len(rows) == len(results) else None
+def _results(results: Sequence[Json]) -> _Rows | None:
+    """Return the rows of results of promptfoo or Phoenix; None for others."""
+    for shape, form in (
+        (promptfoo_result, "promptfoo results"),
+        (phoenix_run, "Phoenix experiment"),
+    ):
+        found = [shape(one) for one in numbered(results) if isinstance(one, dict)]
+        rows = [one for one in found if one is not None]
+        if len(rows) == len(results):
+            return rows, form
+    return None
 
 
 def _rows_of_list(whole: list[Json]) -> _Rows | None:
     if all(isinstance(one, dict) for one in whole):
-        if (results := _promptfoo(whole)) is not None:
+        if (results := _results(whole)) is not None:
             return results
         if all("evalId" in one for one in whole):
             return whole, "eval set"

@@ -455,6 +455,34 @@ def test_a_report_of_pydantic_evals_is_recorded_cases_with_their_repeats(tmp_pat
     assert recognise([path]).files[0].format == "Pydantic Evals report"
 
 
+def test_an_experiment_of_phoenix_is_recorded_cases_with_their_repeats(tmp_path: Path) -> None:
+    """As `GET /v1/experiments/{id}/json` of Phoenix 20 writes it."""
+    common = {"input": {"question": "Wo?"}, "reference_output": {"answer": "da"}, "annotations": []}
+    usage = {"latency_ms": 12.5, "prompt_token_count": 7, "completion_token_count": None}
+    done = {
+        "example_id": "e",
+        "repetition_number": 1,
+        "output": {"text": "da", "n": 1},
+        "error": None,
+    }
+    lost = {"example_id": "e", "repetition_number": 2, "output": None, "error": "boom"}
+    path = tmp_path / "experiment.json"
+    path.write_text(json.dumps([common | usage | done, common | usage | lost]))
+
+    first, second = dataset_cases([path], Columns())
+
+    assert [(case["evalId"], case["source"]["run"]) for case in (first, second)] == [
+        ("e", "repetition-1"), ("e", "repetition-2"),
+    ]  # fmt: skip
+    (turn,), (crashed,) = turns(first), turns(second)
+    assert turn["userContent"]["content"] == "Wo?"
+    assert turn["finalResponse"]["content"] == '{"text":"da","n":1}'
+    assert turn["telemetry"] == {"latencyMs": 12.5, "inputTokens": 7, "status": "ok"}
+    assert first["conversation"][0]["finalResponse"]["content"] == "da"
+    assert crashed["telemetry"]["error"] == {"message": "boom"}
+    assert recognise([path]).files[0].format == "Phoenix experiment"
+
+
 @pytest.mark.parametrize(
     "text",
     [

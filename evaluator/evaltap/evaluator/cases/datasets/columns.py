@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from evaltap.evaluator.cases.datasets.inspect_logs import RUN
+from evaltap.evaluator.cases.datasets.results import RUN
 from evaltap.schemas.data import Json
 from evaltap.schemas.errors import InputError
 

@@ -7,13 +7,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from evaltap.evaluator.cases.datasets.results import RUN, TELEMETRY
 from evaltap.schemas.data import Json
 from evaltap.schemas.errors import InputError
 
 Row = Mapping[str, Json]
 
-RUN: Final = "inspect_epoch"
-TELEMETRY: Final = "inspect_telemetry"
 _SAMPLE: Final = {"epoch", "id", "input", "messages", "output"}
 _INPUT: Final = ("input_tokens", "input_tokens_cache_read", "input_tokens_cache_write")
 """Disjoint counts that add up to the input tokens."""

@@ -9,8 +9,8 @@ from typing import Final
 import orjson
 
 from evaltap.evaluator.cases.datasets.conversations import is_chat
-from evaltap.evaluator.cases.datasets.inspect_logs import RUN, TELEMETRY
-from evaltap.schemas.data import Json, json_bytes
+from evaltap.evaluator.cases.datasets.results import RUN, TELEMETRY, as_text, ended
+from evaltap.schemas.data import Json
 
 _RESULT: Final = {"failureReason", "prompt", "promptIdx", "provider", "success", "testIdx", "vars"}
 _ERROR: Final = 2
@@ -74,9 +74,7 @@ def promptfoo_result(row: Mapping[str, Json]) -> Mapping[str, Json] | None:
         RUN: f"repeat-{row['repeat']}" if "repeat" in row else None,
         "id": f"{name}@{pair + 1}" if pair else name,
         "input": _asked(_object(row["prompt"]).get("raw")),
-        "actual_output": output
-        if isinstance(output, str) or output is None
-        else json_bytes(output).decode(),
+        "actual_output": as_text(output),
         "expected_output": ours.get("expected_output") or _equal(test),
         "expected_tools": ours.get("expected_tools") or None,
         "vars": row["vars"] or None,
@@ -110,16 +108,14 @@ def _asked(raw: Json) -> Json:
 
 
 def _telemetry(row: Mapping[str, Json], usage: Mapping[str, Json]) -> dict[str, Json]:
-    measured = {
-        "latencyMs": row.get("latencyMs"),
-        "costUsd": row.get("cost"),
-        "inputTokens": usage.get("prompt"),
-        "outputTokens": usage.get("completion"),
-    }
-    found: dict[str, Json] = {name: one for name, one in measured.items() if one is not None}
-    if row["failureReason"] != _ERROR:
-        return found | {"status": "ok"}
-    return found | {"status": "error", "error": {"message": str(row.get("error") or "")}}
+    failed = row["failureReason"] == _ERROR
+    return ended(
+        str(row.get("error") or "") if failed else None,
+        latencyMs=row.get("latencyMs"),
+        costUsd=row.get("cost"),
+        inputTokens=usage.get("prompt"),
+        outputTokens=usage.get("completion"),
+    )
 
 
 def _object(value: Json) -> Mapping[str, Json]:

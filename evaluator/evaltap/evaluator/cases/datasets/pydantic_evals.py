@@ -6,13 +6,11 @@ Source: `Dataset.to_file` and `EvaluationReportAdapter.dump_json` of pydantic-ev
 from collections.abc import Mapping
 from typing import Final
 
-from evaltap.evaluator.cases.datasets.conversations import is_chat
-from evaltap.evaluator.cases.datasets.inspect_logs import RUN, TELEMETRY
-from evaltap.schemas.data import Json, json_bytes
+from evaltap.evaluator.cases.datasets.results import RUN, TELEMETRY, as_text, ended
+from evaltap.schemas.data import Json
 
 _DATASET: Final = {"$schema", "name", "cases", "evaluators", "report_evaluators"}
 _REPORT: Final = ("cases", "failures")
-_USAGE: Final = {"input_tokens": "inputTokens", "output_tokens": "outputTokens", "cost": "costUsd"}
 
 
 def is_dataset(data: Mapping[str, Json]) -> bool:
@@ -39,7 +37,7 @@ def _case(case: Json) -> Json:
     It is one value there, not texts to choose from.
     """
     wanted = case.get("expected_output") if isinstance(case, dict) else None
-    return {**case, "expected_output": _text(wanted)} if wanted is not None else case
+    return {**case, "expected_output": as_text(wanted)} if wanted is not None else case
 
 
 def _result(row: Mapping[str, Json]) -> dict[str, Json]:
@@ -54,27 +52,20 @@ def _result(row: Mapping[str, Json]) -> dict[str, Json]:
         **kept,
         RUN: repeat and f"repeat-{repeat}",
         "name": case or name,
-        "input": _text(row.get("inputs")),
-        "output": _text(row.get("output")),
-        "expected_output": _text(row.get("expected_output")),
+        "input": as_text(row.get("inputs")),
+        "output": as_text(row.get("output")),
+        "expected_output": as_text(row.get("expected_output")),
         TELEMETRY: _telemetry(row),
     }
 
 
 def _telemetry(row: Mapping[str, Json]) -> dict[str, Json]:
-    if (error := row.get("error_message")) is not None:
-        return {"status": "error", "error": {"message": str(error)}}
-    found: dict[str, Json] = {"status": "ok"}
-    if isinstance(seconds := row.get("task_duration"), int | float):
-        found["latencyMs"] = round(seconds * 1000)
-    usage = row.get("metrics")
-    if isinstance(usage, dict):
-        found |= {ours: usage[theirs] for theirs, ours in _USAGE.items() if theirs in usage}
-    return found
-
-
-def _text(value: Json) -> Json:
-    """Return a text as it is, a chat as its messages, and any other value as its JSON text."""
-    if value is None or (isinstance(value, str | int | float) and not isinstance(value, bool)):
-        return value
-    return value if is_chat(value) else json_bytes(value).decode()
+    error, seconds, usage = (row.get(key) for key in ("error_message", "task_duration", "metrics"))
+    usage = usage if isinstance(usage, dict) else {}
+    return ended(
+        None if error is None else str(error),
+        latencyMs=round(seconds * 1000) if isinstance(seconds, int | float) else None,
+        costUsd=usage.get("cost"),
+        inputTokens=usage.get("input_tokens"),
+        outputTokens=usage.get("output_tokens"),
+    )

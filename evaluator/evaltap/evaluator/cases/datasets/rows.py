@@ -14,8 +14,8 @@ from evaltap.evaluator.cases.datasets.conversations import (
     read_turns,
     spoken,
 )
-from evaltap.evaluator.cases.datasets.inspect_logs import TELEMETRY
 from evaltap.evaluator.cases.datasets.object_rows import CONTEXT, RECORDED, REFERENCE
+from evaltap.evaluator.cases.datasets.results import TELEMETRY
 from evaltap.evaluator.cases.datasets.shapes import OURS, unwrapped
 from evaltap.evaluator.cases.identity import BadLine
 from evaltap.evaluator.cases.scenarios import described_scenario

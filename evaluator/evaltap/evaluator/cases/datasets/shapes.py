@@ -14,6 +14,7 @@ from evaltap.evaluator.cases.datasets.conversations import is_chat, is_user
 from evaltap.evaluator.cases.datasets.inspect_logs import inspect_sample
 from evaltap.evaluator.cases.datasets.object_rows import flattened
 from evaltap.evaluator.cases.datasets.promptfoo import promptfoo_result
+from evaltap.evaluator.cases.datasets.results import phoenix_run
 from evaltap.schemas.data import Json
 
 Row = Mapping[str, Json]
@@ -237,4 +238,5 @@ _SHAPES: Final = (
     _tau_bench,
     inspect_sample,
     promptfoo_result,
+    phoenix_run,
 )
