@@ -26,7 +26,7 @@ from evaltap.evaluator.scoring.contract.judge import (
     JudgeRequest,
 )
 from evaltap.evaluator.scoring.evaluators.judged.answer_text import answer_json
-from evaltap.evaluator.scoring.evaluators.judged.delimiters import delimited, fresh_nonce
+from evaltap.evaluator.scoring.evaluators.judged.delimiters import fenced, fresh_nonce
 from evaltap.evaluator.scoring.evaluators.judged.rubric_prompt import closed_object
 from evaltap.evaluator.scoring.judges.provider import judge_from
 from evaltap.evaluator.store.database import Store
@@ -355,9 +355,8 @@ class _Writer:
     ) -> Any:  # JSON
         """Ask the writer, and return one field of its answer; raises a JudgeError."""
         nonce = fresh_nonce(text for _, text in sections)
-        fenced = (delimited(title, text, nonce) for title, text in sections)
         closing = f"Answer with JSON of this form and nothing else:\n{form}"
-        prompt = "\n".join((task.format(nonce=nonce), *fenced, closing))
+        prompt = fenced(task, sections, closing, nonce)
         whole = closed_object({field: dict(schema)})
         request = JudgeRequest(prompt, field, whole, _GENERATION, nonce, self.sample, _VERSION)
         found = answer_json(self.judge.answer(request).text)

@@ -1,18 +1,17 @@
 """The judge of a gate: one question grades all dimensions that have a text, and asks for a verdict."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import orjson
 
 from evaltap.evaluator.cases.text import quoted
 from evaltap.evaluator.scoring.contract.context import RubricVerdict
-from evaltap.evaluator.scoring.contract.judge import JudgeInvalid, JudgeRequest
-from evaltap.evaluator.scoring.contract.turn_evaluator import MissingEvidence
+from evaltap.evaluator.scoring.contract.judge import JudgeInvalid
 from evaltap.evaluator.scoring.evaluators.judged.answer_text import answer_json
 from evaltap.evaluator.scoring.evaluators.judged.answers import Verdict
-from evaltap.evaluator.scoring.evaluators.judged.delimiters import delimited, fresh_nonce
-from evaltap.evaluator.scoring.evaluators.judged.evaluator import Judged, Question, TurnView
+from evaltap.evaluator.scoring.evaluators.judged.evaluator import Judged, asking
 from evaltap.evaluator.scoring.evaluators.judged.graded import graded_sections
 from evaltap.evaluator.scoring.evaluators.judged.rubric_prompt import closed_object
 from evaltap.schemas.data import Json
@@ -75,29 +74,18 @@ def gate_judge(metric: EvalMetric, limits: Mapping[str, float]) -> Judged:
             "feedback": {"type": "string"},
         }
     )
-
-    def build(view: TurnView) -> Question | MissingEvidence:
-        sections = graded_sections(view, grading)
-        if isinstance(sections, MissingEvidence):
-            return sections
-
-        def request() -> JudgeRequest:
-            nonce = fresh_nonce(text for _, text in sections)
-            form = {**dict.fromkeys(names, 0.5), PASSED: False, "feedback": "..."}
-            prompt = "\n".join(
-                (
-                    _TASK.format(nonce=nonce),
-                    *(delimited(title, text, nonce) for title, text in sections),
-                    "Dimensions, one on each line as `name: text`:",
-                    *(f"{one.id}: {one.text}" for one in grading.criteria),
-                    "",
-                    _CLOSING.format(form=orjson.dumps(form).decode()),
-                )
-            )
-            return JudgeRequest(prompt, "gate", schema, view.generation, nonce)
-
-        return Question(request, lambda text: read_gate_verdict(text, names, limits))
-
+    form = {**dict.fromkeys(names, 0.5), PASSED: False, "feedback": "..."}
+    listed = (f"{one.id}: {one.text}" for one in grading.criteria)
+    ending = _CLOSING.format(form=orjson.dumps(form).decode())
+    closing = "\n".join(("Dimensions, one on each line as `name: text`:", *listed, "", ending))
+    build = asking(
+        partial(graded_sections, grading),
+        _TASK,
+        lambda _: closing,
+        lambda text: read_gate_verdict(text, names, limits),
+        answer_name="gate",
+        answer_schema=schema,
+    )
     return Judged(NAME, f"1.{VERSION}", metric, build)
 
 

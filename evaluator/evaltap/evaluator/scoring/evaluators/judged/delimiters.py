@@ -5,7 +5,7 @@ contain a random word, so that no text inside can close them.
 """
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 def fresh_nonce(texts: Iterable[str], given: str | None = None) -> str:
@@ -26,3 +26,9 @@ def delimited(title: str, text: str, nonce: str) -> str:
     <<<k3 end final answer>>>
     """
     return f"<<<{nonce} begin {title}>>>\n{text}\n<<<{nonce} end {title}>>>\n"
+
+
+def fenced(task: str, sections: Sequence[tuple[str, str]], closing: str, nonce: str) -> str:
+    """Return a prompt: the task, the sections (title, text) between fences, and the closing."""
+    parts = (delimited(title, text, nonce) for title, text in sections)
+    return "\n".join((task.format(nonce=nonce), *parts, closing))

@@ -6,7 +6,7 @@ judges are asked and how often.  This module sends the requests, and handles ans
 
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple, TypedDict, Unpack, cast
@@ -46,6 +46,7 @@ from evaltap.evaluator.scoring.contract.turn_evaluator import (
 )
 from evaltap.evaluator.scoring.contract.validation import require
 from evaltap.evaluator.scoring.evaluators.judged.answers import Verdict
+from evaltap.evaluator.scoring.evaluators.judged.delimiters import fenced, fresh_nonce
 from evaltap.evaluator.scoring.evaluators.judged.operators import Operators, TurnAggregator, digests
 from evaltap.evaluator.scoring.evaluators.judged.panel import (
     PREPARATORY,
@@ -55,9 +56,15 @@ from evaltap.evaluator.scoring.evaluators.judged.panel import (
     SampleAggregator,
     SampleRequest,
 )
-from evaltap.evaluator.scoring.evaluators.judged.rubric_prompt import NO_EXTRAS, RubricExtras
+from evaltap.evaluator.scoring.evaluators.judged.rubric_prompt import (
+    NO_EXTRAS,
+    RubricExtras,
+    stated_answer,
+    stated_message,
+)
 from evaltap.evaluator.scoring.judges.settings import judge_models
 from evaltap.evaluator.scoring.waiting import map_together
+from evaltap.schemas.data import Json
 from evaltap.schemas.files.adk_older import rubric_of
 from evaltap.schemas.formats.case import Rubric
 from evaltap.schemas.formats.metric import (
@@ -472,6 +479,58 @@ def reference_text(wanted: Turn) -> str | MissingEvidence:
         return given[0]
     listed = "\n".join(f"{number}. {text}" for number, text in enumerate(given, start=1))
     return f"Any one of these {len(given)} is right:\n{listed}"
+
+
+Sections = list[tuple[str, str]]
+"""Titles and texts that a judge sees."""
+
+
+def answer_sections(
+    view: TurnView, *, title: str = "final answer", reference: str = ""
+) -> Sections | MissingEvidence:
+    """Return the user's message, the answer and the expected one if it has a title, or what is missing."""
+    turn, reason = view.turn, lacking(view.turn, "userContent", "finalResponse")
+    if reason is not None:
+        return MissingEvidence(reason)
+    found = [
+        ("user message", stated_message(turn.user_text)),
+        (title, stated_answer(turn.final_text)),
+    ]
+    if reference:
+        wanted = reference_text(view.wanted)
+        if isinstance(wanted, MissingEvidence):
+            return wanted
+        found.append((reference, wanted))
+    return found
+
+
+def asking(
+    sections_of: Callable[[TurnView], Sections | MissingEvidence],
+    task: str,
+    closing: Callable[[TurnView], str],
+    read: Callable[[str], Verdict],
+    *,
+    answer_name: str = "",
+    answer_schema: Mapping[str, Json] | None = None,
+    tokens: bool = False,
+) -> MessageBuilder:
+    """Return the builder of a question: a task, sections of a turn between fences, and a closing."""
+
+    def build(view: TurnView) -> Question | MissingEvidence:
+        sections = sections_of(view)
+        if isinstance(sections, MissingEvidence):
+            return sections
+
+        def request() -> JudgeRequest:
+            nonce = fresh_nonce(text for _, text in sections)
+            prompt = fenced(task, sections, closing(view), nonce)
+            return JudgeRequest(
+                prompt, answer_name, answer_schema, view.generation, nonce, tokens=tokens
+            )
+
+        return Question(request, read)
+
+    return build
 
 
 def vote_of(

@@ -5,6 +5,7 @@ An answer outside its scale is not a verdict: it is rejected, never clamped to t
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import isfinite
 from typing import Final, Unpack
 
@@ -14,26 +15,21 @@ from evaltap.evaluator.cases.text import quoted
 from evaltap.evaluator.scoring.contract.aggregation import weighted_mean
 from evaltap.evaluator.scoring.contract.context import RubricVerdict
 from evaltap.evaluator.scoring.contract.errors import MetricError
-from evaltap.evaluator.scoring.contract.judge import JudgeInvalid, JudgeRequest
+from evaltap.evaluator.scoring.contract.judge import JudgeInvalid
 from evaltap.evaluator.scoring.contract.turn_evaluator import MissingEvidence
 from evaltap.evaluator.scoring.contract.validation import require
 from evaltap.evaluator.scoring.criteria.calls.attempts import lacking as calls_lack
 from evaltap.evaluator.scoring.evaluators.judged.answer_text import answer_json, value_of
 from evaltap.evaluator.scoring.evaluators.judged.answers import Verdict
-from evaltap.evaluator.scoring.evaluators.judged.delimiters import delimited, fresh_nonce
 from evaltap.evaluator.scoring.evaluators.judged.evaluator import (
     Judged,
     JudgedOperators,
-    Question,
+    Sections,
     TurnView,
-    lacking,
-    reference_text,
+    answer_sections,
+    asking,
 )
-from evaltap.evaluator.scoring.evaluators.judged.rubric_prompt import (
-    closed_object,
-    stated_answer,
-    stated_message,
-)
+from evaltap.evaluator.scoring.evaluators.judged.rubric_prompt import closed_object
 from evaltap.schemas.data import Json
 from evaltap.schemas.formats.criteria import GradedCriterion, GradingCriterion
 from evaltap.schemas.formats.metric import EvalMetric
@@ -227,20 +223,15 @@ def criteria(metric: EvalMetric, **own: Unpack[JudgedOperators]) -> Judged:
     """`llm_criteria`; raises MetricError if a criterion or its scale is invalid."""
     grading = require(metric, lambda given: given.grading, "grading", closed=True)
     compiled = compile_criteria(grading.criteria)
-    schema = _answer_schema(compiled)
-
-    def build(view: TurnView) -> Question | MissingEvidence:
-        sections = graded_sections(view, grading)
-        if isinstance(sections, MissingEvidence):
-            return sections
-
-        def request() -> JudgeRequest:
-            nonce = fresh_nonce(text for _, text in sections)
-            prompt = _prompt(sections, compiled, nonce)
-            return JudgeRequest(prompt, "grades", schema, view.generation, nonce)
-
-        return Question(request, lambda text: read_grades(text, compiled))
-
+    closing = _closing(compiled)
+    build = asking(
+        partial(graded_sections, grading),
+        _TASK,
+        lambda _: closing,
+        lambda text: read_grades(text, compiled),
+        answer_name="grades",
+        answer_schema=_answer_schema(compiled),
+    )
     return Judged("llm_criteria", f"1.{PROMPT_VERSION}", metric, build, **own)
 
 
@@ -279,27 +270,15 @@ def _row(grade: Json, criterion: CompiledCriterion) -> RubricVerdict:
     return RubricVerdict(criterion.id, score, f"{value}: {reason}")
 
 
-def graded_sections(
-    view: TurnView, grading: GradingCriterion
-) -> list[tuple[str, str]] | MissingEvidence:
+def graded_sections(grading: GradingCriterion, view: TurnView) -> Sections | MissingEvidence:
     """Return the titled texts that the judge sees, or which of them is missing."""
-    turn, reason = view.turn, lacking(view.turn, "userContent", "finalResponse")
-    reference = reference_text(view.wanted) if grading.with_reference and not reason else ""
-    if isinstance(reference, MissingEvidence):
-        return reference
-    if reason is None and grading.with_tools:
-        reason = calls_lack(turn, ("name", "arguments", "result"))
-    if reason is not None:
+    reference = "reference answer" if grading.with_reference else ""
+    sections = answer_sections(view, reference=reference)
+    if isinstance(sections, MissingEvidence) or not grading.with_tools:
+        return sections
+    if (reason := calls_lack(view.turn, ("name", "arguments", "result"))) is not None:
         return MissingEvidence(reason)
-    sections = [
-        ("user message", stated_message(turn.user_text)),
-        ("final answer", stated_answer(turn.final_text)),
-    ]
-    if grading.with_reference:
-        sections.append(("reference answer", reference))
-    if grading.with_tools:
-        sections.append(("tool calls", _calls(turn.tools)))
-    return sections
+    return [*sections, ("tool calls", _calls(view.turn.tools))]
 
 
 def _calls(tools: Sequence[dict[str, Json] | None]) -> str:
@@ -312,20 +291,11 @@ def _calls(tools: Sequence[dict[str, Json] | None]) -> str:
     return "\n".join(lines) or "(no tool was called)"
 
 
-def _prompt(
-    sections: Sequence[tuple[str, str]], criteria: Sequence[CompiledCriterion], nonce: str
-) -> str:
+def _closing(criteria: Sequence[CompiledCriterion]) -> str:
     names = [criterion.id for criterion in criteria]
-    return "\n".join(
-        (
-            _TASK.format(nonce=nonce),
-            *(delimited(title, text, nonce) for title, text in sections),
-            "Criteria, one on each line as `id (scale): text`:",
-            *(f"{one.id} ({one.scale.instruction}): {one.text}" for one in criteria),
-            "",
-            _CLOSING.format(ids=orjson.dumps(names[0]).decode(), names=", ".join(names)),
-        )
-    )
+    listed = (f"{one.id} ({one.scale.instruction}): {one.text}" for one in criteria)
+    closing = _CLOSING.format(ids=orjson.dumps(names[0]).decode(), names=", ".join(names))
+    return "\n".join(("Criteria, one on each line as `id (scale): text`:", *listed, "", closing))
 
 
 def _answer_schema(criteria: Sequence[CompiledCriterion]) -> dict[str, Json]:

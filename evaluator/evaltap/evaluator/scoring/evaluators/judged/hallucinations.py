@@ -13,7 +13,7 @@ from evaltap.evaluator.scoring.contract.turn_evaluator import MissingEvidence
 from evaltap.evaluator.scoring.criteria.calls.attempts import lacking as calls_lack
 from evaltap.evaluator.scoring.evaluators.judged.answer_text import own_words
 from evaltap.evaluator.scoring.evaluators.judged.answers import read_sentence_labels
-from evaltap.evaluator.scoring.evaluators.judged.delimiters import delimited, fresh_nonce
+from evaltap.evaluator.scoring.evaluators.judged.delimiters import delimited, fenced, fresh_nonce
 from evaltap.evaluator.scoring.evaluators.judged.evaluator import (
     Judged,
     JudgedOperators,
@@ -105,14 +105,8 @@ def label_request(
     context = grounds(turns)
     numbered = "\n".join(f"{number}. {one}" for number, one in enumerate(sentences, start=1))
     nonce = fresh_nonce((context, numbered))
-    prompt = "\n".join(
-        (
-            _LABEL.format(nonce=nonce),
-            delimited("context", context, nonce),
-            delimited("sentences", numbered, nonce),
-            _CLOSING.format(count=len(sentences)),
-        )
-    )
+    parts = (("context", context), ("sentences", numbered))
+    prompt = fenced(_LABEL, parts, _CLOSING.format(count=len(sentences)), nonce)
     return JudgeRequest(prompt, generation=generation, nonce=nonce)
 
 

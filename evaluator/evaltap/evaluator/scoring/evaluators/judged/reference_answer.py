@@ -1,21 +1,16 @@
 """The question whether a final response is correct given a reference, answered with two lines of text."""
 
+from functools import partial
 from typing import Final, Unpack
 
-from evaltap.evaluator.scoring.contract.judge import JudgeRequest
-from evaltap.evaluator.scoring.contract.turn_evaluator import MissingEvidence
 from evaltap.evaluator.scoring.evaluators.judged.answers import read_validity
-from evaltap.evaluator.scoring.evaluators.judged.delimiters import delimited, fresh_nonce
 from evaltap.evaluator.scoring.evaluators.judged.evaluator import (
     Judged,
     JudgedOperators,
-    Question,
-    TurnView,
-    lacking,
-    reference_text,
+    answer_sections,
+    asking,
 )
-from evaltap.evaluator.scoring.evaluators.judged.rubric_prompt import stated_answer, stated_message
-from evaltap.schemas.formats.metric import EvalMetric, GenerationConfig
+from evaltap.schemas.formats.metric import EvalMetric
 
 VERSION: Final = "1"
 """Increment it with every change of the words below."""
@@ -46,32 +41,8 @@ is_the_agent_response_valid: <valid or invalid>
 """
 
 
-def validity_request(
-    user_text: str | None, final_text: str | None, reference: str, generation: GenerationConfig
-) -> JudgeRequest:
-    """Return the request to compare a final response with its reference."""
-    sections = (
-        ("user message", stated_message(user_text)),
-        ("assistant response", stated_answer(final_text)),
-        ("reference response", reference),
-    )
-    nonce = fresh_nonce(text for _, text in sections)
-    parts = [delimited(title, text, nonce) for title, text in sections]
-    prompt = "\n".join((_TASK.format(nonce=nonce), *parts, _CLOSING))
-    return JudgeRequest(prompt, generation=generation, nonce=nonce)
-
-
 def final_response(metric: EvalMetric, **own: Unpack[JudgedOperators]) -> Judged:
     """`llm_final_response`: 1 if the judge finds the response valid, given the reference."""
-
-    def build(view: TurnView) -> Question | MissingEvidence:
-        turn, reason = view.turn, lacking(view.turn, "userContent", "finalResponse")
-        reference = MissingEvidence(reason) if reason else reference_text(view.wanted)
-        if isinstance(reference, MissingEvidence):
-            return reference
-        return Question(
-            lambda: validity_request(turn.user_text, turn.final_text, reference, view.generation),
-            read_validity,
-        )
-
+    sections = partial(answer_sections, title="assistant response", reference="reference response")
+    build = asking(sections, _TASK, lambda _: _CLOSING, read_validity)
     return Judged("llm_final_response", f"2.{VERSION}", metric, build, **own)

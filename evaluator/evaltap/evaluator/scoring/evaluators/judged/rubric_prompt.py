@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from evaltap.evaluator.scoring.contract.judge import JudgeRequest
-from evaltap.evaluator.scoring.evaluators.judged.delimiters import delimited, fresh_nonce
+from evaltap.evaluator.scoring.evaluators.judged.delimiters import fenced, fresh_nonce
 from evaltap.schemas.data import Json
 from evaltap.schemas.formats.case import Rubric
 from evaltap.schemas.formats.metric import GenerationConfig
@@ -128,30 +128,19 @@ def rubric_question(
     """Return the request to grade rubrics by the evidence in `sections`, pairs of (title, text)."""
     nonce = fresh_nonce((text for _, text in sections), nonce)
     ids = [rubric.id for rubric in rubrics]
-    prompt = "\n".join(
-        (
-            task.format(nonce=nonce),
-            *(delimited(title, text, nonce) for title, text in sections),
-            "Rubrics, one on each line as `id: text`:",
-            *rubric_lines(rubrics),
-            "",
-            _CLOSING.format(ids=", ".join(ids), more=_more(extras))
-            + _EVIDENCE * bool(extras.evidence)
-            + _CONFIDENCE * extras.confidence,
-        )
-    )
+    more = '"evidence": "<quote>", ' * bool(extras.evidence)
+    more += '"confidence": <0 to 1>, ' * extras.confidence
+    closing = _CLOSING.format(ids=", ".join(ids), more=more) + _EVIDENCE * bool(extras.evidence)
+    listed = rubric_list("Rubrics", rubrics)
+    prompt = fenced(task, sections, listed + closing + _CONFIDENCE * extras.confidence, nonce)
     schema = answer_schema(ids, extras)
     return JudgeRequest(prompt, "rubric_scores", schema, generation, nonce)
 
 
-def _more(extras: RubricExtras) -> str:
-    evidence = '"evidence": "<quote>", ' if extras.evidence else ""
-    return evidence + ('"confidence": <0 to 1>, ' if extras.confidence else "")
-
-
-def rubric_lines(rubrics: Sequence[Rubric]) -> list[str]:
-    """Return the rubrics that have a text, as `id: text`."""
-    return [f"{rubric.id}: {rubric.content.text}" for rubric in rubrics if rubric.content]
+def rubric_list(title: str, rubrics: Sequence[Rubric]) -> str:
+    """Return the rubrics that have a text, as lines under a title."""
+    lines = [f"{rubric.id}: {rubric.content.text}" for rubric in rubrics if rubric.content]
+    return "\n".join((f"{title}, one on each line as `id: text`:", *lines, "", ""))
 
 
 def stated_message(text: str | None) -> str:

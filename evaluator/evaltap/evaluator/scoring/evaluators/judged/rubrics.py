@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Unpack
 
 import orjson
@@ -17,37 +18,27 @@ from evaltap.evaluator.scoring.evaluators.judged.evaluator import (
     Judged,
     JudgedOperators,
     Question,
+    Sections,
     TurnView,
+    answer_sections,
     lacking,
-    reference_text,
 )
 from evaltap.evaluator.scoring.evaluators.judged.quotes import check_quotes
-from evaltap.evaluator.scoring.evaluators.judged.rubric_prompt import stated_answer, stated_message
+from evaltap.evaluator.scoring.evaluators.judged.rubric_prompt import stated_message
 from evaltap.schemas.formats.metric import EvalMetric
 
 KNOWLEDGE_TOOLS: Final = frozenset({"knowledge_search", "knowledge_search_with_agentic_filter"})
 """The retrieval tools of tRPC-Agent-Go, used if the criterion names none."""
 
-Sections = list[tuple[str, str]]
-
 _VERSION: Final = f"1.{rubric_prompt.VERSION}"
 _NOTHING_FOUND: Final = "(no knowledge was retrieved)"
+_with_reference = partial(answer_sections, reference="reference answer")
 
 
 def response(metric: EvalMetric, **own: Unpack[JudgedOperators]) -> Judged:
     """`llm_rubric_response`: rubrics about the final response alone."""
-
-    def sections(view: TurnView) -> Sections | MissingEvidence:
-        turn = view.turn
-        reason = lacking(turn, "userContent", "finalResponse")
-        if reason is not None:
-            return MissingEvidence(reason)
-        return [
-            ("user message", stated_message(turn.user_text)),
-            ("final answer", stated_answer(turn.final_text)),
-        ]
-
-    return _judged("llm_rubric_response", metric, rubric_prompt.RESPONSE_TASK, sections, own)
+    task = rubric_prompt.RESPONSE_TASK
+    return _judged("llm_rubric_response", metric, task, answer_sections, own)
 
 
 def knowledge_recall(metric: EvalMetric, **own: Unpack[JudgedOperators]) -> Judged:
@@ -108,18 +99,6 @@ def _judged(
         )
 
     return Judged(name, _VERSION, metric, build, needs_rubrics=True, **own)
-
-
-def _with_reference(view: TurnView) -> Sections | MissingEvidence:
-    turn, reason = view.turn, lacking(view.turn, "userContent", "finalResponse")
-    reference = MissingEvidence(reason) if reason else reference_text(view.wanted)
-    if isinstance(reference, MissingEvidence):
-        return reference
-    return [
-        ("user message", stated_message(turn.user_text)),
-        ("final answer", stated_answer(turn.final_text)),
-        ("reference answer", reference),
-    ]
 
 
 def _reader(view: TurnView, sections: Sections) -> Callable[[str], Verdict]:
