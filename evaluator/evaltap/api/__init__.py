@@ -10,12 +10,4 @@ from evaltap.api.store import Store
 from evaltap.api.table import Table
 from evaltap.evaluator.reports.compare.model import Rules
 
-__all__ = [
-    "Compared",
-    "RegressionError",
-    "Rules",
-    "Run",
-    "Store",
-    "Table",
-    "evaluate",
-]
+__all__ = ["Compared", "RegressionError", "Rules", "Run", "Store", "Table", "evaluate"]

@@ -41,10 +41,7 @@ def choice_of(options: AnswerOptions) -> MockChoice:
     if not isinstance(options, ToolCallOptions):
         return choice
     return replace(
-        choice,
-        mode=options.mocks,
-        read_only=options.read_only,
-        allow_real=options.allow_real_tools,
+        choice, mode=options.mocks, read_only=options.read_only, allow_real=options.allow_real_tools
     )
 
 

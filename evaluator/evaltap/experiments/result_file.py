@@ -53,10 +53,7 @@ def write_result(target: Path, store: Store, finished: Finished) -> Path:
         made = case_result(
             case, _score(row, scores[row.key]), eval_set_id=cases.name, run_id=row.trial
         )
-        told = {
-            "session_id": f"{row.eval_set_id}/{row.eval_id}",
-            "ended_by": row.ended_by or "",
-        }
+        told = {"session_id": f"{row.eval_set_id}/{row.eval_id}", "ended_by": row.ended_by or ""}
         results.append(made.model_copy(update=told))
     app_name = next((row.app_name for row in units if row.app_name), "")
     result = eval_set_result(

@@ -97,9 +97,4 @@ def _as_case(scenario: ConversationScenario, exchanges: Sequence[Exchange]) -> C
         },
         "finalResponse": {"role": "assistant", "content": conversation},
     }
-    return {
-        "evalId": "user",
-        "evalMode": "trace",
-        "sessionInput": {},
-        "actualConversation": [turn],
-    }
+    return {"evalId": "user", "evalMode": "trace", "sessionInput": {}, "actualConversation": [turn]}

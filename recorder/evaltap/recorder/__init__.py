@@ -4,74 +4,64 @@ Importing it opens no file, socket or thread and loads nothing heavy: public nam
 first use.
 """
 
+# ruff: noqa: I001  # it would give each `X as X`, which exports a name to type checkers, a statement of its own
+
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from evaltap.recorder.config import RecorderConfig
-    from evaltap.recorder.delivery.case_ids import IdResolver, RunFacts
-    from evaltap.recorder.delivery.counters import Counters
-    from evaltap.recorder.delivery.sinks.base import MemorySink, Sink, SinkError
-    from evaltap.recorder.delivery.sinks.local_log import LocalLogSink
-    from evaltap.recorder.diagnostics import Diagnostic, Sight, diagnose, look_around
-    from evaltap.recorder.privacy.policy import FieldPolicy
-    from evaltap.recorder.privacy.redacted_values import RedactionReport
-    from evaltap.recorder.privacy.redactor import PatternRedactor, Redactor
-    from evaltap.recorder.privacy.rules import custom_rule
-    from evaltap.recorder.recorder import Recorder
-    from evaltap.recorder.sources.span_processor import CaseSpanProcessor
-    from evaltap.recorder.turn_api import ToolCall, Turn, tool
+    from evaltap.recorder.config import RecorderConfig as RecorderConfig
+    from evaltap.recorder.delivery.case_ids import IdResolver as IdResolver, RunFacts as RunFacts
+    from evaltap.recorder.delivery.counters import Counters as Counters
+    from evaltap.recorder.delivery.sinks.base import (
+        MemorySink as MemorySink,
+        Sink as Sink,
+        SinkError as SinkError,
+    )
+    from evaltap.recorder.delivery.sinks.local_log import LocalLogSink as LocalLogSink
+    from evaltap.recorder.diagnostics import (
+        Diagnostic as Diagnostic,
+        Sight as Sight,
+        diagnose as diagnose,
+        look_around as look_around,
+    )
+    from evaltap.recorder.privacy.policy import FieldPolicy as FieldPolicy
+    from evaltap.recorder.privacy.redacted_values import RedactionReport as RedactionReport
+    from evaltap.recorder.privacy.redactor import (
+        PatternRedactor as PatternRedactor,
+        Redactor as Redactor,
+    )
+    from evaltap.recorder.privacy.rules import custom_rule as custom_rule
+    from evaltap.recorder.recorder import Recorder as Recorder
+    from evaltap.recorder.sources.span_processor import CaseSpanProcessor as CaseSpanProcessor
+    from evaltap.recorder.turn_api import ToolCall as ToolCall, Turn as Turn, tool as tool
 
-_EXPORTS = {
-    "config": ("RecorderConfig",),
-    "delivery.case_ids": ("IdResolver", "RunFacts"),
-    "delivery.counters": ("Counters",),
-    "delivery.sinks.base": ("MemorySink", "Sink", "SinkError"),
-    "delivery.sinks.local_log": ("LocalLogSink",),
-    "diagnostics": ("Diagnostic", "Sight", "diagnose", "look_around"),
-    "privacy.policy": ("FieldPolicy",),
-    "privacy.redacted_values": ("RedactionReport",),
-    "privacy.redactor": ("PatternRedactor", "Redactor"),
-    "privacy.rules": ("custom_rule",),
-    "recorder": ("Recorder",),
-    "sources.span_processor": ("CaseSpanProcessor",),
-    "turn_api": ("ToolCall", "Turn", "tool"),
+_HOMES = {
+    "config": "RecorderConfig",
+    "delivery.case_ids": "IdResolver RunFacts",
+    "delivery.counters": "Counters",
+    "delivery.sinks.base": "MemorySink Sink SinkError",
+    "delivery.sinks.local_log": "LocalLogSink",
+    "diagnostics": "Diagnostic Sight diagnose look_around",
+    "privacy.policy": "FieldPolicy",
+    "privacy.redacted_values": "RedactionReport",
+    "privacy.redactor": "PatternRedactor Redactor",
+    "privacy.rules": "custom_rule",
+    "recorder": "Recorder",
+    "sources.span_processor": "CaseSpanProcessor",
+    "turn_api": "ToolCall Turn tool",
 }
-_MODULE_OF = {name: module for module, names in _EXPORTS.items() for name in names}
+"""The names of this package by the module that defines them, as the imports above tell type checkers."""
+_HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 
-__all__ = [
-    "CaseSpanProcessor",
-    "Counters",
-    "Diagnostic",
-    "FieldPolicy",
-    "IdResolver",
-    "LocalLogSink",
-    "MemorySink",
-    "PatternRedactor",
-    "Recorder",
-    "RecorderConfig",
-    "RedactionReport",
-    "Redactor",
-    "RunFacts",
-    "Sight",
-    "Sink",
-    "SinkError",
-    "ToolCall",
-    "Turn",
-    "custom_rule",
-    "diagnose",
-    "look_around",
-    "tool",
-]
+__all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
-    """Return a public name, importing its module on first use."""
-    if name not in _MODULE_OF:
+    if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
 
 
 def __dir__() -> list[str]:
-    """Return the public names."""
-    return sorted(__all__)
+    return __all__

@@ -104,7 +104,7 @@ def _written(part: MediaPart) -> JsonObject:
     place = {"url": part.url} if part.url else {}
     named = {"filename": part.filename, "file_id": part.file_id}
     held: dict[str, Mapping[str, object]] = {
-        "file": {key: value for key, value in named.items() if value},
+        "file": {key: value for key, value in named.items() if value}
     }
     held[part.kind] = {**held.get(part.kind, {}), **place}
     fields: JsonObject = {

@@ -4,95 +4,68 @@ Models load pydantic; importing this package does not, because names are resolve
 agent's process loads only what it needs.
 """
 
+# ruff: noqa: I001  # it would give each `X as X`, which exports a name to type checkers, a statement of its own
+
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from evaltap.schemas.data import CaseData
-    from evaltap.schemas.errors import ConfigurationError, EvaltapError, FormatError, InputError
+    from evaltap.schemas.data import CaseData as CaseData
+    from evaltap.schemas.errors import (
+        ConfigurationError as ConfigurationError,
+        EvaltapError as EvaltapError,
+        FormatError as FormatError,
+        InputError as InputError,
+    )
     from evaltap.schemas.files.documents import (
-        iter_cases,
-        read_eval_set,
-        read_metrics,
-        read_result,
-        write_document,
+        iter_cases as iter_cases,
+        read_eval_set as read_eval_set,
+        read_metrics as read_metrics,
+        read_result as read_result,
+        write_document as write_document,
     )
     from evaltap.schemas.formats.case import (
-        CaseRubric,
-        CaseSource,
-        EvalCase,
-        EvalSet,
-        Invocation,
-        Rubric,
-        SessionInput,
-        Telemetry,
-        Tool,
+        CaseRubric as CaseRubric,
+        CaseSource as CaseSource,
+        EvalCase as EvalCase,
+        EvalSet as EvalSet,
+        Invocation as Invocation,
+        Rubric as Rubric,
+        SessionInput as SessionInput,
+        Telemetry as Telemetry,
+        Tool as Tool,
     )
-    from evaltap.schemas.formats.message import Message
-    from evaltap.schemas.formats.metric import Criterion, EvalMetric, JudgeModel
-    from evaltap.schemas.formats.result import EvalCaseResult, EvalMetricResult, EvalSetResult
+    from evaltap.schemas.formats.message import Message as Message
+    from evaltap.schemas.formats.metric import (
+        Criterion as Criterion,
+        EvalMetric as EvalMetric,
+        JudgeModel as JudgeModel,
+    )
+    from evaltap.schemas.formats.result import (
+        EvalCaseResult as EvalCaseResult,
+        EvalMetricResult as EvalMetricResult,
+        EvalSetResult as EvalSetResult,
+    )
 
-_EXPORTS = {
-    "data": ("CaseData",),
-    "formats.case": (
-        "CaseRubric",
-        "CaseSource",
-        "EvalCase",
-        "EvalSet",
-        "Invocation",
-        "Rubric",
-        "SessionInput",
-        "Telemetry",
-        "Tool",
-    ),
-    "files.documents": (
-        "iter_cases",
-        "read_eval_set",
-        "read_metrics",
-        "read_result",
-        "write_document",
-    ),
-    "errors": ("ConfigurationError", "EvaltapError", "FormatError", "InputError"),
-    "formats.message": ("Message",),
-    "formats.metric": ("Criterion", "EvalMetric", "JudgeModel"),
-    "formats.result": ("EvalCaseResult", "EvalMetricResult", "EvalSetResult"),
+_HOMES = {
+    "data": "CaseData",
+    "errors": "ConfigurationError EvaltapError FormatError InputError",
+    "files.documents": "iter_cases read_eval_set read_metrics read_result write_document",
+    "formats.case": "CaseRubric CaseSource EvalCase EvalSet Invocation Rubric SessionInput Telemetry Tool",
+    "formats.message": "Message",
+    "formats.metric": "Criterion EvalMetric JudgeModel",
+    "formats.result": "EvalCaseResult EvalMetricResult EvalSetResult",
 }
-_MODULE_OF = {name: module for module, names in _EXPORTS.items() for name in names}
+"""The names of this package by the module that defines them, as the imports above tell type checkers."""
+_HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 
-__all__ = [
-    "CaseData",
-    "CaseRubric",
-    "CaseSource",
-    "ConfigurationError",
-    "Criterion",
-    "EvalCase",
-    "EvalCaseResult",
-    "EvalMetric",
-    "EvalMetricResult",
-    "EvalSet",
-    "EvalSetResult",
-    "EvaltapError",
-    "FormatError",
-    "InputError",
-    "Invocation",
-    "JudgeModel",
-    "Message",
-    "Rubric",
-    "SessionInput",
-    "Telemetry",
-    "Tool",
-    "iter_cases",
-    "read_eval_set",
-    "read_metrics",
-    "read_result",
-    "write_document",
-]
+__all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
+    if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -49,12 +49,7 @@ class CoveredValue:
     """The number of cases in the sets with this value."""
 
     def data(self) -> dict[str, object]:
-        return {
-            "value": self.value,
-            "share": self.rate,
-            "turns": self.turns,
-            "cases": self.cases,
-        }
+        return {"value": self.value, "share": self.rate, "turns": self.turns, "cases": self.cases}
 
 
 @dataclass(frozen=True, slots=True)

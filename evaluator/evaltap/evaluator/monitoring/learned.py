@@ -318,12 +318,7 @@ class LearnedWatch:
         return found
 
     def _turns(
-        self,
-        store: StoreReader,
-        by: str = "",
-        *,
-        day: date | None = None,
-        until: datetime | None,
+        self, store: StoreReader, by: str = "", *, day: date | None = None, until: datetime | None
     ) -> list[WatchedTurn]:
         """Return the turns since a day; those after `until`, from a fast clock, have yet to come."""
         assert self._counting is not None

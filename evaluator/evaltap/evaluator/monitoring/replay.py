@@ -152,9 +152,7 @@ class Watches:
                 event
                 for one in self._watches
                 for event in one.evaluate(
-                    store,
-                    changes,
-                    silent if isinstance(one, SilenceWatch) else until,
+                    store, changes, silent if isinstance(one, SilenceWatch) else until
                 )
             ]
         except BaseException:

@@ -20,10 +20,7 @@ from evaltap.recorder import Recorder
 from evaltap.recorder.answering import TOOL_ANSWERS, ToolMiss
 
 _LOOK_SECONDS: Final = 60.0
-_POSITIONAL: Final = (
-    inspect.Parameter.POSITIONAL_ONLY,
-    inspect.Parameter.POSITIONAL_OR_KEYWORD,
-)
+_POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def required_parameters(function: Callable[..., Any]) -> int:

@@ -15,10 +15,7 @@ _NUMBERS: Final = (int, float)
 
 
 def same(
-    asked: Json,
-    recorded: Json,
-    ignored: Mapping[str, Json],
-    alike: Callable[[Json, Json], bool],
+    asked: Json, recorded: Json, ignored: Mapping[str, Json], alike: Callable[[Json, Json], bool]
 ) -> bool:
     """Return whether arguments are the same but for those that the tree marks with true."""
     if isinstance(asked, dict) and isinstance(recorded, dict):

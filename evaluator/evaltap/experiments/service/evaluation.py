@@ -119,10 +119,7 @@ class _Evaluation:
             for one in self._metrics(case)
         ]
         result = self._failed(inference, "").model_copy(
-            update={
-                "final_eval_status": NOT_EVALUATED,
-                "overall_eval_metric_results": rows,
-            }
+            update={"final_eval_status": NOT_EVALUATED, "overall_eval_metric_results": rows}
         )
         return self._aggregated(case, inference, result)
 

@@ -71,10 +71,7 @@ class Options:
     """Makes the session of a case in a run."""
 
     def __post_init__(self) -> None:
-        for name, value in (
-            ("num_runs", self.num_runs),
-            ("judge_samples", self.judge_samples),
-        ):
+        for name, value in (("num_runs", self.num_runs), ("judge_samples", self.judge_samples)):
             if value < 1:
                 raise ConfigurationError(f"{name} is {value}; expected 1 or more")
         if self.turn_seconds is not None and self.turn_seconds <= 0:

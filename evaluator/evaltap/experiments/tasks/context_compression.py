@@ -39,10 +39,7 @@ def format_row(row: Mapping[str, Json], options: TaskOptions) -> CaseData:
         turns.append(
             {
                 "invocationId": f"checkpoint-{point}",
-                "userContent": {
-                    "role": "user",
-                    "content": _TASK + "\n".join(messages[:point]),
-                },
+                "userContent": {"role": "user", "content": _TASK + "\n".join(messages[:point])},
                 "state": {"facts": known},
             }
         )

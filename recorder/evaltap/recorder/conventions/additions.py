@@ -141,9 +141,7 @@ class Mcp:
             return Reading(self.name, kind="tool" if is_tool else "other")
         name = first_text(span.attributes, "gen_ai.tool.name")
         return Reading(
-            self.name,
-            kind="tool",
-            tool_name=name or span.name.removeprefix(f"{TOOL_CALL} "),
+            self.name, kind="tool", tool_name=name or span.name.removeprefix(f"{TOOL_CALL} ")
         )
 
 

@@ -15,11 +15,7 @@ from evaltap.schemas.chat.evidence import Evidence, decode
 PREFIX = "claude_code."
 TOOL_OUTPUT_EVENT = "tool.output"
 _TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_creation_tokens")
-_KINDS: dict[str, Kind] = {
-    "interaction": "agent",
-    "llm_request": "model",
-    "tool": "tool",
-}
+_KINDS: dict[str, Kind] = {"interaction": "agent", "llm_request": "model", "tool": "tool"}
 
 
 class ClaudeCode:

@@ -231,7 +231,6 @@ class RetryingWriter:
         except BaseException as error:  # see Worker.run
             self._faults.report(where, error)
             self._retry_seconds = min(
-                LONGEST_RETRY_SECONDS,
-                self._retry_seconds * 2 or FIRST_RETRY_SECONDS,
+                LONGEST_RETRY_SECONDS, self._retry_seconds * 2 or FIRST_RETRY_SECONDS
             )
             self._retry_at = time.monotonic() + self._retry_seconds

@@ -55,15 +55,7 @@ _TYPES = (
     "user",
 )
 """Line types unique to transcripts; other JSON Lines have a `type`, too."""
-_TEXTS = (
-    "agentId",
-    "logicalParentUuid",
-    "parentUuid",
-    "sessionId",
-    "timestamp",
-    "type",
-    "uuid",
-)
+_TEXTS = ("agentId", "logicalParentUuid", "parentUuid", "sessionId", "timestamp", "type", "uuid")
 _REQUIRED = {"text": ("text",), "tool_use": ("id", "name"), "server_tool_use": ("id", "name")}
 """The texts that a content block must have, by its type."""
 REWOUND = "rewound"

@@ -85,11 +85,7 @@ class TopicTraces:
     """
 
     def __init__(
-        self,
-        config: RecorderConfig,
-        *,
-        producer_id: str,
-        limits: TraceLimits | None = None,
+        self, config: RecorderConfig, *, producer_id: str, limits: TraceLimits | None = None
     ) -> None:
         self.counters = TopicCounters()
         self._config = config

@@ -155,7 +155,7 @@ def _logs_json(request: ExportLogsServiceRequest) -> JsonObject:
                         "logRecords": list(map(_log, inner.log_records)),
                     }
                     for inner in part.scope_logs
-                ],
+                ]
             }
             for part in request.resource_logs
         ]

@@ -16,13 +16,10 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from evaltap.schemas.data import CaseData, JsonObject
+from evaltap.schemas.wire.envelope import MAX_VALUE_BYTES as MAX_VALUE_BYTES
+from evaltap.schemas.wire.envelope import MINOR as MINOR
 from evaltap.schemas.wire.envelope import (
-    MAX_VALUE_BYTES,
-    MINOR,
     Envelope,
-    Reason,
-    RecordError,
-    WireRecord,
     digest_of,
     dump,
     envelope,
@@ -30,33 +27,10 @@ from evaltap.schemas.wire.envelope import (
     rfc3339,
     time_of,
 )
+from evaltap.schemas.wire.envelope import Reason as Reason
+from evaltap.schemas.wire.envelope import RecordError as RecordError
+from evaltap.schemas.wire.envelope import WireRecord as WireRecord
 from evaltap.schemas.wire.feedback import Feedback, feedback_from
-
-__all__ = [
-    "CASES_TOPIC",
-    "CASE_TYPE",
-    "DEAD_LETTERS_TOPIC",
-    "FEEDBACK_TYPE",
-    "LARGEST_COUNT",
-    "MANIFEST_TYPE",
-    "MAX_VALUE_BYTES",
-    "MINOR",
-    "SCORES_TOPIC",
-    "TYPES",
-    "DecodedCase",
-    "Manifest",
-    "Reason",
-    "RecordError",
-    "WireRecord",
-    "case_id",
-    "decode_opened",
-    "decode_record",
-    "encode_case",
-    "encode_feedback",
-    "encode_manifest",
-    "parse_seq",
-    "producer_of",
-]
 
 CASES_TOPIC = "evaltap.cases"
 DEAD_LETTERS_TOPIC = "evaltap.cases.dlq"

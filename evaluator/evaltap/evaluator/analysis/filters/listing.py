@@ -374,11 +374,7 @@ class _Sorted(NamedTuple):
 
 
 def _sorted(
-    reader: StoreReader,
-    choice: Choice,
-    now: datetime | None,
-    *,
-    has_summaries: bool | None = None,
+    reader: StoreReader, choice: Choice, now: datetime | None, *, has_summaries: bool | None = None
 ) -> _Sorted:
     keys = SORTED[choice.filter.sort]
     columns = "".join(f", {sql} AS {key.column}" for key, sql in keys.items() if sql)

@@ -139,10 +139,7 @@ def _atif(row: Row) -> Row | None:
 def _atif_messages(step: Row) -> Iterator[Row]:
     """Yield what a step said and called, and what came of it."""
     speaker = str(step.get("source"))
-    said = {
-        "role": "assistant" if speaker == "agent" else speaker,
-        "content": step.get("message"),
-    }
+    said = {"role": "assistant" if speaker == "agent" else speaker, "content": step.get("message")}
     calls = [_atif_call(one) for one in _list(step.get("tool_calls"))]
     yield {**said, "tool_calls": calls} if calls else said
     observed = step.get("observation")

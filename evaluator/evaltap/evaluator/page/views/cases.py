@@ -81,12 +81,7 @@ def read(reader: StoreReader, request: PageRequest) -> CasesPage:
     found, problems = chosen(request)
     choice = Choice(found, traffic=True)
     page = list_page(
-        reader,
-        choice,
-        PER_PAGE,
-        after=request["after"],
-        before=request["before"],
-        now=request.now,
+        reader, choice, PER_PAGE, after=request["after"], before=request["before"], now=request.now
     )
     picked = changes.picked(reader, request.person)
     rows = [_row(case, picked, request) for case in page.cases]

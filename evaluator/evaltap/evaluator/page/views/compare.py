@@ -395,12 +395,7 @@ def _opened(
             continue
         run_id = line.run.run_id
         report = read_case(
-            reader,
-            key,
-            run_id=run_id,
-            metric=metric,
-            references=request.references,
-            limits=_LIMITS,
+            reader, key, run_id=run_id, metric=metric, references=request.references, limits=_LIMITS
         )
         cell = next((cell for cell in report.cells if cell.metric_name == metric), None)
         turns, _ = views_of(replace(report, cells=()), within=name)  # the verdict stands above them

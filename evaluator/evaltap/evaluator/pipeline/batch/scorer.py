@@ -190,10 +190,7 @@ class PendingScorer:
     def _begin(self, kind: RunKind, source: str) -> tuple[Run, ScoreWriter]:
         run = self._started(kind, source)
         return run, ScoreWriter(
-            self._store,
-            run,
-            sampled=self._sampling is not None,
-            answered=self.cases.heeds_feedback,
+            self._store, run, sampled=self._sampling is not None, answered=self.cases.heeds_feedback
         )
 
     def _step(

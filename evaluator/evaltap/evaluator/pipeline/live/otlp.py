@@ -68,12 +68,7 @@ class OtlpWriter:
     Raises InputError for an invalid endpoint or setting.
     """
 
-    def __init__(
-        self,
-        endpoint: str,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, endpoint: str, *, clock: Callable[[], float] = time.monotonic) -> None:
         parts = urlsplit(endpoint)
         if (
             parts.scheme not in ("http", "https")

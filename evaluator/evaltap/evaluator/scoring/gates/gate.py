@@ -60,7 +60,7 @@ PRESETS: Final = {
             informs=True,
             text="It changes as little as the task needs, and every change can be taken back.",
         ),
-    ),
+    )
 }
 """Dimensions to begin with, by name."""
 PREFIX: Final = "EVALTAP_GATE_"

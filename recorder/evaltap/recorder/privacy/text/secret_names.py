@@ -29,10 +29,7 @@ _PHONE_JOINED = words("names.phone_joined")
 
 _PHRASES = (
     *(
-        (
-            frozenset(words(f"names.head_{one}")),
-            _WORDS.with_all.union(words(f"names.with_{one}")),
-        )
+        (frozenset(words(f"names.head_{one}")), _WORDS.with_all.union(words(f"names.with_{one}")))
         for one in ("keys", "codes", "tokens", "phrases")
     ),
     (frozenset(words("names.head_words")), frozenset(words("names.with_words"))),
