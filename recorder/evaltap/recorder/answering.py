@@ -61,13 +61,11 @@ class ToolAnswers(Protocol):
         `writes` is given what the recorded call wrote to the session's state.
         Raises RecordedError for a call that failed, and ToolMiss for one without an answer.
         """
-        ...
 
     async def answer_later(
         self, name: str, arguments: object, *, agent: str = "", writes: Writes | None = None
     ) -> Any | Literal[_Run.RUN]:
         """Do the same without holding up the event loop, if an answer takes time."""
-        ...
 
     def unusable(self, name: str, arguments: object, why: str) -> Literal[_Run.RUN]:
         """Return `RUN` for a call whose answer cannot be used if its tool may run, else raise ToolMiss."""
@@ -75,7 +73,6 @@ class ToolAnswers(Protocol):
 
     def delegated(self, name: str) -> None:
         """Note a call that is no tool's: another agent takes over, and its own calls are answered."""
-        ...
 
 
 TOOL_ANSWERS: Final[ContextVar[ToolAnswers | None]] = ContextVar("evaltap_answers", default=None)

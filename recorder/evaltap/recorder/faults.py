@@ -16,7 +16,6 @@ import itertools
 import logging
 from collections import Counter, deque
 from collections.abc import Callable
-from types import TracebackType
 
 from evaltap.schemas.errors import ConfigurationError
 from evaltap.schemas.text import counted
@@ -111,12 +110,7 @@ class Guard:
     def __enter__(self) -> None:
         """Enter the guarded code."""
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> bool:
+    def __exit__(self, _: object, error: BaseException | None, *more: object) -> bool:
         """Count and swallow an exception."""
         if isinstance(error, Exception):
             self._report(self._where, error)

@@ -40,11 +40,9 @@ class Observing(Protocol):
 
     def observe(self, observation: Observation) -> None:
         """Record an observation."""
-        ...
 
     def report_fault(self, where: str, error: BaseException | None = None) -> None:
         """Count a fault that a source caught."""
-        ...
 
     def flush(self, timeout_seconds: float | None = None) -> bool:
         """Wait until everything is written, up to the timeout; the one method that blocks."""
@@ -52,7 +50,6 @@ class Observing(Protocol):
 
     def close(self, timeout_seconds: float | None = None) -> object:
         """Stop, within the timeout."""
-        ...
 
 
 class Recording(Observing, Protocol):
@@ -60,7 +57,6 @@ class Recording(Observing, Protocol):
 
     def register(self, source: ItemSource) -> None:
         """Add a source of raw items."""
-        ...
 
     def feedback(
         self,
@@ -80,4 +76,3 @@ class Recording(Observing, Protocol):
 
     def submit(self, source: ItemSource, item: object) -> object:
         """Queue a raw item for its source."""
-        ...

@@ -267,12 +267,7 @@ class Turn:
             self._run.user_message(self._user, _media(self._parts))
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, *more: object) -> None:
         """End the turn: ok, error with the exception, or incomplete when it was interrupted."""
         if self._before is not None:
             # The turn ends in another context than it started in, so there is nothing to reset.
@@ -440,12 +435,7 @@ class _RecordedCall:
             self._before = _CURRENT_CALL.set(self._call)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, *more: object) -> None:
         if self._before is not None:
             # An abandoned coroutine is closed in another context than it ran in.
             with suppress(ValueError, RuntimeError):

@@ -43,7 +43,6 @@ class Place(Protocol):
 
     def read(self, name: str) -> bytes | None:
         """Return a small file; None if there is none."""
-        ...
 
     def write(self, name: str, content: bytes) -> None:
         """Replace a small file as a whole."""

@@ -96,7 +96,6 @@ class AgentSession(Protocol):
 
         Raises whatever the agent raises, and AgentError if it does not answer.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,11 +50,9 @@ class SimulatedConversation(Protocol):
 
         Raises SimulationError.
         """
-        ...
 
     async def close(self) -> None:
         """Release what belongs to the conversation."""
-        ...
 
 
 class Simulator(Protocol):

@@ -16,15 +16,12 @@ class Documents(Protocol[Document]):
 
     def read(self, app: str, name: str) -> Document | None:
         """Return a document that is the caller's own; None if there is none."""
-        ...
 
     def write(self, app: str, name: str, document: Document) -> None:
         """Replace a document."""
-        ...
 
     def remove(self, app: str, name: str) -> None:
         """Remove a document that is there."""
-        ...
 
     def names(self, app: str) -> list[str]:
         """Return the names of the app's documents."""

@@ -36,7 +36,6 @@ class EvalSetStoring(Protocol):
 
     def delete(self, app: str, eval_set_id: str) -> None:
         """Delete a set with its cases, but not its metrics and results; raise NotFoundError."""
-        ...
 
     def get_case(self, app: str, eval_set_id: str, eval_id: str) -> EvalCase:
         """Return a case; raise NotFoundError."""
@@ -44,7 +43,6 @@ class EvalSetStoring(Protocol):
 
     def add_case(self, app: str, eval_set_id: str, case: EvalCase | Mapping[str, Any]) -> None:
         """Add a case at the end and stamp it and its turns that have no time; raise ExistsError."""
-        ...
 
     def update_case(
         self,
@@ -57,15 +55,12 @@ class EvalSetStoring(Protocol):
         """Replace a case whole, stamping nothing; raise NotFoundError, and ChangedError if the stored case is
         not the expected one.
         """
-        ...
 
     def delete_case(self, app: str, eval_set_id: str, eval_id: str) -> None:
         """Delete a case; raise NotFoundError."""
-        ...
 
     def close(self) -> None:
         """Release what the store holds."""
-        ...
 
 
 class EvalSetStore(DocumentStore[EvalSet]):

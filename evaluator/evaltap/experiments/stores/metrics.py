@@ -33,19 +33,15 @@ class MetricStoring(Protocol):
 
     def add(self, app: str, eval_set_id: str, metric: EvalMetric | Mapping[str, Any]) -> None:
         """Add a metric at the end; raise ExistsError."""
-        ...
 
     def update(self, app: str, eval_set_id: str, metric: EvalMetric | Mapping[str, Any]) -> None:
         """Replace a metric whole; raise NotFoundError."""
-        ...
 
     def delete(self, app: str, eval_set_id: str, name: str) -> None:
         """Delete a metric; raise NotFoundError."""
-        ...
 
     def close(self) -> None:
         """Release what the store holds."""
-        ...
 
 
 class MetricStore:

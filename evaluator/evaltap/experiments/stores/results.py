@@ -28,7 +28,6 @@ class ResultStoring(Protocol):
 
     def close(self) -> None:
         """Release what the store holds."""
-        ...
 
 
 class ResultStore(DocumentStore[EvalSetResult]):

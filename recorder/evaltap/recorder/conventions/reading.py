@@ -119,7 +119,6 @@ class Dialect(Protocol):
 
     def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
         """Return this convention's reading of the span, or None."""
-        ...
 
 
 EMPTY_IDS = frozenset({"", "null", "none", "undefined", "nil", "nan", "n/a", "{}", "[]"})

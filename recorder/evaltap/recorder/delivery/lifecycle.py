@@ -30,15 +30,12 @@ class Watched(Protocol):
 
     def after_fork_in_child(self) -> None:
         """Reset: this is another process now."""
-        ...
 
     def fork_lock(self) -> "threading.Lock | None":
         """Return the lock to hold across a fork, or None."""
-        ...
 
     def warn_of_late_turns(self) -> None:
         """Log how many turns were recorded after `close`; called when the process ends."""
-        ...
 
 
 _pipelines: "weakref.WeakSet[Watched]" = weakref.WeakSet()

@@ -9,7 +9,6 @@ block catches them. With tracing on, the trace processor sees more.
 
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, TypeAlias
 
 from agents import Agent, RunContextWrapper, RunHooks, Tool
@@ -53,12 +52,7 @@ class EvaltapRun(RunHooks[Any]):
         guarded(self, self._begin)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, *more: object) -> None:
         """End the turn: ok, failed, or incomplete when the run was cancelled."""
         guarded(self, self._end, error)
 

@@ -63,7 +63,6 @@ class Answer(Protocol):
 
     def get(self, timeout: float) -> object:
         """Wait for the answer; raises KafkaError for a refusal, and when none comes in time."""
-        ...
 
     def failed(self) -> bool:
         """Return whether the answer is a refusal."""
@@ -86,7 +85,6 @@ class Producer(Protocol):
 
     def close(self, timeout: float) -> None:
         """Stop; raises KafkaTimeoutError, and goes on, when records are still unsent at the timeout."""
-        ...
 
 
 def kafka_producer(

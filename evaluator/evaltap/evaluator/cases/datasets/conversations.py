@@ -23,7 +23,6 @@ class Cells(Protocol):
 
     def parsed(self, value: Json) -> Json:
         """Return JSON text as its value, and others as JSON data."""
-        ...
 
     def tools(self, value: Json) -> list[Fields]:
         """Return tool calls."""

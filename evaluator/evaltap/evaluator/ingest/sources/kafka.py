@@ -74,7 +74,6 @@ class Fetcher(Protocol):
 
     def start(self, positions: Mapping[Partition, int], paused: Collection[Partition]) -> None:
         """Read these partitions and no others, each from its offset, except for the `paused` ones."""
-        ...
 
     def fetch(
         self, timeout_ms: int, max_records: int
@@ -91,15 +90,12 @@ class Fetcher(Protocol):
 
         It is ahead of the last record where the client skipped transaction markers.
         """
-        ...
 
     def pause(self, paused: Collection[Partition]) -> None:
         """Stop reading these partitions, and resume all others."""
-        ...
 
     def close(self) -> None:
         """Close the connections; a `fetch` that waits in another thread returns."""
-        ...
 
 
 class PythonFetcher:

@@ -57,7 +57,6 @@ class TraceAssembler(Protocol):
 
     def statement(self) -> WireRecord | None:
         """Return the manifest of all records so far; None if nothing changed since the last one."""
-        ...
 
 
 @dataclass(slots=True)

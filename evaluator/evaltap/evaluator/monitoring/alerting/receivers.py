@@ -72,7 +72,6 @@ class Receiver(Protocol):
 
     def deliver(self, notice: Notice) -> None:
         """Deliver a notice within a few seconds, or raise NotDeliveredError."""
-        ...
 
 
 @dataclass(slots=True)

@@ -44,11 +44,9 @@ class MetricsWriter(Protocol):
 
         Raises TopicsUnavailableError if they are not accepted.
         """
-        ...
 
     def close(self) -> None:
         """Close the connection."""
-        ...
 
 
 class Figures(ConsumerTask):

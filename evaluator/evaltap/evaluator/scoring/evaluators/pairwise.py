@@ -33,11 +33,9 @@ class Matcher(Protocol):
 
     def mismatch(self, actual: Turn, expected: Turn) -> str | None:
         """Return why the turns do not match; None if they do."""
-        ...
 
     def lacking(self, actual: Turn, expected: Turn) -> str | None:
         """Return the first piece of compared evidence that is missing; None if all is present."""
-        ...
 
 
 class PairwiseEvaluator(TurnEvaluator):

@@ -43,11 +43,9 @@ class ScoreSink(Protocol):
 
     def write(self, scored: ScoredCase) -> None:
         """Take a case; called once for each case that was scored."""
-        ...
 
     def close(self) -> None:
         """Called once, after the last case, also if the run failed."""
-        ...
 
 
 class JsonLinesSink:

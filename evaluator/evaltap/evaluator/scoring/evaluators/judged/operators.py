@@ -47,7 +47,6 @@ class ResponseScorer(Protocol):
 
     def schema(self, options: ScorerOptions) -> Mapping[str, Json] | None:
         """Return the JSON Schema that the answer should follow; None for free text."""
-        ...
 
     def read(self, text: str, options: ScorerOptions) -> Verdict:
         """Return the verdict; raise JudgeInvalid for an answer that is not one."""
