@@ -97,8 +97,7 @@ def evaltap_score(request: pytest.FixtureRequest) -> "ScoreCase":
     def score(
         case: "EvalCase | CaseData", metrics: "Metrics | None" = None, **given: object
     ) -> "CaseReport":
-        unknown = sorted(set(given) - set(_NAMES[2:]))
-        if unknown:
+        if unknown := sorted(set(given) - set(_NAMES[2:])):
             raise TypeError(
                 f"evaltap_score: no argument {unknown[0]!r}; known: {', '.join(_NAMES)}"
             )
@@ -122,8 +121,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_call(item: pytest.Item) -> None:
     """Fail or skip the test of a case after its own body has passed."""
-    report = item.stash.get(_REPORT, None)
-    if report is not None:
+    if (report := item.stash.get(_REPORT, None)) is not None:
         _decide(report, strict=_strict(item.config, _settings(item)))
 
 

@@ -69,8 +69,7 @@ def _metrics(
         node.path.parent / given if isinstance(given, str | Path) else given
     )
     thresholds = dict(settings.get("thresholds") or {})
-    unknown = sorted(set(thresholds) - {metric.metric_name for metric in metrics})
-    if unknown:
+    if unknown := sorted(set(thresholds) - {metric.metric_name for metric in metrics}):
         names = ", ".join(metric.metric_name for metric in metrics)
         raise InputError(f"threshold of {unknown[0]!r}: no metric has this name; metrics: {names}")
     return [

@@ -61,15 +61,13 @@ def type_name(value: object) -> str:
 def view(value: object) -> object:
     """Return a text, number, list or dict that represents the object; contents are not copied."""
     kind = type(value)
-    known = _KNOWN.get(id(kind))
-    if known is not None:
+    if (known := _KNOWN.get(id(kind))) is not None:
         try:
             return known(value)
         except ValueError:  # a released memoryview, a closed mmap
             return type_name(value)
     for as_view in _VIEWS:
-        seen = as_view(value, kind)
-        if seen is not _ABSENT:
+        if (seen := as_view(value, kind)) is not _ABSENT:
             return seen
     return type_name(value)
 
@@ -162,8 +160,7 @@ def attribute(value: object, name: str) -> Any:
 def class_attribute(kind: type, name: str) -> Any:
     """Return the raw attribute of a class or its bases, or None."""
     for base in _mro(kind):
-        found = _class_dict(base).get(name, _ABSENT)
-        if found is not _ABSENT:
+        if (found := _class_dict(base).get(name, _ABSENT)) is not _ABSENT:
             return found
     return None
 

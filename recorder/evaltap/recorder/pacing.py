@@ -107,6 +107,5 @@ def yield_to_agent() -> None:
     Called from deep inside reading and redacting, between two spans or two rules. The pacer is
     thread-local and not an argument, so that the callers in between need not know of it.
     """
-    pace = _OWN.pace
-    if pace is not None:
+    if (pace := _OWN.pace) is not None:
         pace.step()

@@ -347,8 +347,7 @@ class ObservedRun:
         not known); repeat it to add details, which does not change the duration.
         """
         now = self._clock.now()
-        begun = self._open.pop(key, None)
-        if begun is not None:
+        if (begun := self._open.pop(key, None)) is not None:
             self._durations[key] = (now - begun) / 1e6
         missing = {"result": "missing"} if result is UNSEEN and failure is None else {}
         if state is UNSEEN:

@@ -137,14 +137,12 @@ class Turn(Struct, eq=False, gc=False):
         `tools` is never absent, since a turn may have no calls.  `tools.result` is a field of every call.
         """
         whole, _, part = field.partition(".")
-        reason = self.lacks(whole)
-        if reason is not None:
+        if (reason := self.lacks(whole)) is not None:
             return reason
         if whole != "tools":
             return f"{field} is absent" if self._is_absent(field) else None
         for call in self.marked_calls if part else ():
-            state = absent_state(call, part)
-            if state is not None:
+            if (state := absent_state(call, part)) is not None:
                 return f"{part} of tool {call.get('name') or ''} is {state}"
         return None
 

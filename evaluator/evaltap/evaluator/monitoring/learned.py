@@ -366,8 +366,7 @@ class LearnedWatch:
         assert alarms is not None
         stream.last = step.at
         if alarms.firing:
-            share = alarms.recovered(step.day, step.session, step.before)
-            if share is not None:
+            if (share := alarms.recovered(step.day, step.session, step.before)) is not None:
                 stream.events += (self._event(stream, "resolved", step.at, share),)
         elif alarms.observe(step.day, step.session, step.before):
             event = self._event(stream, "firing", step.at, alarms.share, alarms)

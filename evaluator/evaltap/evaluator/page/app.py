@@ -251,8 +251,7 @@ class _Application:
         client = request.client.host if request.client else ""
         # A right code is never refused: a stranger's wrong ones must not keep its owner out, and there are
         # too many codes to guess.
-        person = self._access.redeem(form.get("code", ""))
-        if person is not None:
+        if (person := self._access.redeem(form.get("code", ""))) is not None:
             if (before := session_of(request, self._access, self._site)) is not None:
                 self._access.end(before.session_id)
             response = RedirectResponse(onward, 303)

@@ -148,8 +148,7 @@ def look_lines(look: FirstLook) -> Iterator[str]:
     )
     if look.dead_letters:
         yield f"not landed   {counted(look.dead_letters, 'record')}, see evaltap store dlq list"
-    known = look.turns - look.status_unknown
-    if known:
+    if known := look.turns - look.status_unknown:
         yield (
             f"crashed      {look.failed:,} of {counted(known, 'turn')} failed, {look.unfinished:,}"
             f" did not end{_unknown(look.status_unknown)}"

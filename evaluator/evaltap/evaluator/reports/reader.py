@@ -331,8 +331,7 @@ def _notes(
             f"Turns, differences and votes are shown for {limits.cases:,} of {report.total:,} cases,"
             " beginning with those that did not pass; see `evaltap show` for the others."
         )
-    bare = sum(case.detailed and not case.evidence for case in cases)
-    if bare:
+    if bare := sum(case.detailed and not case.evidence for case in cases):
         notes.append(
             f"The turns of {counted(bare, 'case')} are not shown: they were scored from files that were not"
             " given to this report (`--cases FILE`)."

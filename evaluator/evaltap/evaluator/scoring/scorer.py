@@ -367,8 +367,7 @@ class CaseScorer:
         )
 
     def _with_rubrics(self, rubrics: Sequence[Case | None]) -> list[BoundMetric]:
-        others = self._other_metrics
-        if others:
+        if others := self._other_metrics:
             rubrics = [one for one in rubrics if one is None or one.get("metricName") not in others]
         extended = with_case_rubrics(self.metrics, rubrics)
         return [
@@ -507,8 +506,7 @@ _SCORES = {Status.PASSED: 1.0, Status.CRASHED: 0.0, Status.NOT_EVALUATED: None}
 def _unpaired(eval_id: str, case: Case, problem: Exception) -> CaseScore:
     """Return the score of a case whose turns cannot be paired."""
     text = str(problem) if isinstance(problem, UnscorableCaseError) else f"malformed: {problem}"
-    failure = recorded_failure(case)
-    if failure is not None:
+    if (failure := recorded_failure(case)) is not None:
         return CaseScore(eval_id, Status.CRASHED, 0.0, f"{failure}; {text}", ())
     return CaseScore(eval_id, Status.FAILED, None, text, ())
 

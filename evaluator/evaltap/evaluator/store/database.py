@@ -219,8 +219,7 @@ class Store(StoreWriter):
 
     def _open_results_folder(self) -> None:
         """Allow the store to read its folder of results, if that folder knows the store."""
-        folder = trusted_folder(self._connection, self.path)
-        if folder is not None:
+        if (folder := trusted_folder(self._connection, self.path)) is not None:
             self.read_also(Folder(folder))
             for table in RESULT_TABLES:
                 self.execute(results_view(table, folder))
@@ -248,8 +247,7 @@ class Store(StoreWriter):
 
     def identity(self) -> str:
         """Return the id of the file, which stays with it when it is moved."""
-        found = self.rows("SELECT value FROM meta WHERE key = 'store_id'")
-        if found:
+        if found := self.rows("SELECT value FROM meta WHERE key = 'store_id'"):
             return str(found[0][0])
         made = uuid.uuid4().hex[:12]
         self.append("meta", [("store_id", made)])

@@ -231,8 +231,7 @@ def filled(template: Any, asked: Asked, mocks: str = "") -> Any:
         "mocks_url": mocks,
     }
     if isinstance(template, str):
-        whole = _PLACEHOLDER.fullmatch(template)
-        if whole is not None:
+        if (whole := _PLACEHOLDER.fullmatch(template)) is not None:
             return values[whole[1]]
         return _PLACEHOLDER.sub(lambda found: _as_text(values[found[1]]), template)
     if isinstance(template, Mapping):

@@ -60,8 +60,7 @@ class LangChainAgent:
     @asynccontextmanager
     async def session(self, unit: Unit) -> AsyncIterator[AgentSession]:
         """Return a conversation in a thread of its own."""
-        unknown = sorted(set(unit.state or ()).difference(self._inputs))
-        if unknown:
+        if unknown := sorted(set(unit.state or ()).difference(self._inputs)):
             raise AgentError(f"the graph's state has no {unknown[0]!r}: {', '.join(self._inputs)}")
         if answers_for(self.abilities) is not None:
             answering.install()

@@ -100,10 +100,9 @@ def _made(made: Any, recorder: Recorder, text: str, *, is_last: bool) -> Agent |
 def _of_framework(found: Any, recorder: Recorder, text: str) -> Agent | None:
     for kind in type(found).__mro__:
         for package, module in FRAMEWORKS.items():
-            if f"{kind.__module__}.".startswith(f"{package}."):
-                agent = _adapted(module, found, recorder, text)
-                if agent is not None:
-                    return agent
+            is_of = f"{kind.__module__}.".startswith(f"{package}.")
+            if is_of and (agent := _adapted(module, found, recorder, text)) is not None:
+                return agent
     return None
 
 

@@ -120,8 +120,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(404, {"error": "expected /mcp or /tools/NAME"})
 
     def _body(self) -> bytes:
-        coding = self.headers.get("Transfer-Encoding")
-        if coding is not None:
+        if (coding := self.headers.get("Transfer-Encoding")) is not None:
             if coding.strip().lower() != "chunked":
                 raise _Unreadable(501, f"Transfer-Encoding is {coding}; expected chunked")
             return b"".join(self._chunks())

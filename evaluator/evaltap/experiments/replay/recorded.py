@@ -103,8 +103,7 @@ def _check_verdicts(
     lacking = [name for name in digests if name not in seen]
     if not lacking:
         return
-    rows = store.rows(_WITHOUT_VERDICT, {"digests": [digests[name] for name in lacking]})
-    if rows:
+    if rows := store.rows(_WITHOUT_VERDICT, {"digests": [digests[name] for name in lacking]}):
         name, status, reason = rows[0]
         raise InputError(
             f"{store.path}: {name}: no recorded turn has a verdict with which the new ones could be compared,"

@@ -259,8 +259,7 @@ def _invalid(replayed: Iterable[ReplayedSession]) -> Iterator[str]:
     """Yield why runs are no evidence about the agent, wholly or from a turn on."""
     for session in replayed:
         for row, run in zip(session.rows, session.fates, strict=True):
-            first = next((turn for turn in run if turn.fate == "invalid"), None)
-            if first is not None:
+            if (first := next((turn for turn in run if turn.fate == "invalid"), None)) is not None:
                 reason = (row and row.reason) or "it was not run"
                 yield first.fork.why if first.fork is not None else reason
 

@@ -141,8 +141,7 @@ def _read_tool(reading: Reading, span: Span) -> None:
     reading.tool_name = span.name
     entered = first_value(span.attributes, INPUT)
     reading.arguments = take_arguments(entered) if entered is not None else None
-    left = first_value(span.attributes, OUTPUT)
-    if left is not None:
+    if (left := first_value(span.attributes, OUTPUT)) is not None:
         take_output(reading, left)
 
 

@@ -223,11 +223,9 @@ def _text_and_media(message: Numbered) -> list[Part]:
 def _media(content: Numbered) -> Iterator[MediaPart]:
     for kind in ("image", "audio"):
         # `message_content.image.image.url`
-        held = content.child(kind).child(kind)
-        if held:
+        if held := content.child(kind).child(kind):
             shown = {key: value for key in ("url", "mime_type") if (value := held.value(key))}
-            part = media_in({"type": kind, **shown})
-            if part is not None:
+            if (part := media_in({"type": kind, **shown})) is not None:
                 yield part
 
 

@@ -234,8 +234,7 @@ def agent_in_name(span_name: str) -> str | None:
     """Return the agent a span is named after; None for an operation, such as `CodeAgent.run`."""
     name = span_name.removeprefix("invoke_agent ").removeprefix("process_thread_run ")
     name = name.removesuffix("._execute_core").strip()
-    decorated = _DECORATED.match(name)
-    if decorated:
+    if decorated := _DECORATED.match(name):
         return decorated["name"]
     return None if not name or _OPERATION.match(name) else name
 

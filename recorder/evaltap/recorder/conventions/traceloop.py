@@ -165,14 +165,12 @@ def _read_tool(reading: Reading, attributes: Mapping[str, object]) -> None:
     reading.tool_name = first_text(attributes, "gen_ai.tool.name", ENTITY_NAME)
     if reading.tool_name is not None:
         reading.tool_name = reading.tool_name.removesuffix(".tool")
-    entered = first_value(attributes, ENTITY_INPUT)
-    if entered is not None:
+    if (entered := first_value(attributes, ENTITY_INPUT)) is not None:
         reading.arguments = _tool_arguments(entered)
         kwargs = entered.value.get("kwargs") if isinstance(entered.value, dict) else None
         if isinstance(kwargs, dict):
             reading.call_id = first_text(kwargs, "tool_call_id")
-    left = first_value(attributes, ENTITY_OUTPUT)
-    if left is not None:
+    if (left := first_value(attributes, ENTITY_OUTPUT)) is not None:
         take_output(reading, left)
 
 
@@ -193,8 +191,7 @@ def _read_run(reading: Reading, span: Span) -> None:
     if reading.kind == "agent":
         name = first_text(attributes, "gen_ai.agent.name", ENTITY_NAME)
         reading.agent_name = (name or span.name).removesuffix(".agent").removesuffix(".workflow")
-    entered = first_value(attributes, ENTITY_INPUT)
-    if entered is not None:
+    if (entered := first_value(attributes, ENTITY_INPUT)) is not None:
         value = entered.value
         metadata = value.get("metadata") if isinstance(value, dict) else None
         if reading.session_id is None and isinstance(metadata, dict):
@@ -204,8 +201,7 @@ def _read_run(reading: Reading, span: Span) -> None:
         spoken = read_messages(messages) if isinstance(messages, list) else ()
         reading.user = last_user_text(spoken) or question_of(inputs)
         reading.user_fallback = _only_text(inputs)
-    left = first_value(attributes, ENTITY_OUTPUT)
-    if left is not None:
+    if (left := first_value(attributes, ENTITY_OUTPUT)) is not None:
         outputs = _held(left.value, "outputs")
         messages = outputs.get("messages") if isinstance(outputs, dict) else None
         if isinstance(messages, list):

@@ -152,8 +152,7 @@ class SessionHold:
 
     def note_negative(self, eval_id: str) -> None:
         """Note negative feedback: it may keep the held turns of its session."""
-        session = self._sampler.note_negative(eval_id)
-        if session is not None:
+        if (session := self._sampler.note_negative(eval_id)) is not None:
             self._note(session)
 
     def decided(self, *, everything: bool = False) -> Iterator[list[CaseData]]:

@@ -248,8 +248,7 @@ class Worker:
         if key in self._dropped_turns:
             return
         trace_id = turn.get("telemetry", {}).get("traceId")
-        dropped = self._events.lost_traces.get(trace_id)
-        if dropped is not None:
+        if (dropped := self._events.lost_traces.get(trace_id)) is not None:
             # The first turn of the trace was counted when its span was dropped.
             self._drop_turn(key, "queue_full", counted=dropped == 0)
             self._events.lost_traces[trace_id] = dropped + 1

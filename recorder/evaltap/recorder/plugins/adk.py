@@ -153,11 +153,9 @@ class EvaltapPlugin(BasePlugin):
             run.observed.resumed = any(part.function_response for part in message.parts or ())
 
     def _begin(self, context: "InvocationContext") -> _Run:
-        known = self._runs.get(context.invocation_id)
-        if known is not None:
+        if (known := self._runs.get(context.invocation_id)) is not None:
             return known
-        outer = enclosing(self._recorder)
-        if outer is not None:
+        if (outer := enclosing(self._recorder)) is not None:
             run = _Run(outer[0], _session_key(context), outer[1])
         else:
             run = _Run(self._observed(context), _session_key(context))
@@ -259,8 +257,7 @@ class EvaltapPlugin(BasePlugin):
     def _returned(
         self, tool: "BaseTool", context: "ToolContext", result: object, failure: Failure | None
     ) -> None:
-        run = self._runs.get(context.invocation_id)
-        if run is not None:
+        if (run := self._runs.get(context.invocation_id)) is not None:
             key, around = run.calls.pop(id(context), (_call_id(tool, context), None))
             enter(around)
             run.observed.tool_returned(

@@ -119,14 +119,12 @@ class EvaltapHooks:
         elif event == "SubagentStart":
             self._sub_agent(turn, given)
         elif event == "Stop":
-            words = given.get("last_assistant_message")
-            if words:
+            if words := given.get("last_assistant_message"):
                 turn.run.framework_result(words)
             turn.run.end()
 
     def _begin(self, session: str, prompt_id: str | None) -> _Turn:
-        before = self._turns.pop(session, None)
-        if before is not None:
+        if (before := self._turns.pop(session, None)) is not None:
             before.run.end("incomplete", None, "next_message")
         run = ObservedRun(
             self._recorder,
@@ -174,8 +172,7 @@ class EvaltapHooks:
 
     def _message(self, message: object) -> None:
         if isinstance(message, AssistantMessage):
-            turn = self._turns.get(message.session_id or "")
-            if turn is not None:
+            if (turn := self._turns.get(message.session_id or "")) is not None:
                 self._assistant_message(turn, message)
         elif isinstance(message, ResultMessage):
             self._result(message)

@@ -276,8 +276,7 @@ class EvaltapHandler(BaseCallbackHandler):
 
     @staticmethod
     def _record_user_message(run: ObservedRun, given: object) -> None:
-        question = user_message_in(given)
-        if question is not None:
+        if (question := user_message_in(given)) is not None:
             run.user_message(question.value, question.media)
 
     def _finished(self, run_id: UUID, outputs: object) -> None:
@@ -289,8 +288,7 @@ class EvaltapHandler(BaseCallbackHandler):
         self._catch_up(node.level, messages if isinstance(messages, list) else ())
         self._not_run(node.level)
         if node.level.parent is None:
-            result = result_of(outputs)
-            if result is not None:
+            if (result := result_of(outputs)) is not None:
                 run.framework_result(result)
             if state := state_of(outputs):
                 run.state(state)

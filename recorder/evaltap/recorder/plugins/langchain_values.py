@@ -139,8 +139,7 @@ def result_of(outputs: object) -> str | None:
     if isinstance(outputs, str):
         return outputs
     if isinstance(outputs, Mapping):
-        structured = outputs.get("structured_response")
-        if structured is not None:
+        if (structured := outputs.get("structured_response")) is not None:
             return text_of(structured)
         messages = outputs.get("messages")
         outputs = messages[-1] if isinstance(messages, list) and messages else None

@@ -163,8 +163,7 @@ class EvaltapTraceProcessor(TracingProcessor):
             node.level = Loop(node.level.run, self._claim(node.tool))
             node.tool = None
         elif node.level is None:
-            outer = enclosing(self._recorder)
-            if outer is not None:
+            if (outer := enclosing(self._recorder)) is not None:
                 node.level = Loop(*outer)
                 return
             node.owns_run = True
@@ -306,8 +305,7 @@ def _raised(node: _Node) -> BaseException | None:
 
 
 def _failure(span: Span[SpanData], node: _Node) -> Failure | None:
-    error = _raised(node)
-    if error is not None:
+    if (error := _raised(node)) is not None:
         # The SDK wraps a tool's exception; the cause is the original.
         return failure_of(error.__cause__ or error)
     if span.error is None:

@@ -63,8 +63,7 @@ class Loop:
     def _record_user_message(self, items: Sequence[object]) -> None:
         """Record the last message of the user, and what precedes it as history."""
         for place in reversed(range(len(items))):
-            found = last_user_text(read_messages([items[place]]))
-            if found is not None:
+            if (found := last_user_text(read_messages([items[place]]))) is not None:
                 self.run.history(items[:place], _history_message)
                 self.run.user_message(found.value, found.media)
                 return

@@ -155,8 +155,7 @@ class EvaltapCapability(AbstractCapability[object]):
 
     def _started(self, ctx: "RunContext[object]") -> None:
         agent = ctx.agent.name if ctx.agent is not None else None
-        around = enclosing(self._recorder)
-        if around is not None:
+        if (around := enclosing(self._recorder)) is not None:
             self._levels[ctx.run_id] = _Level(*around, agent)
             return
         run = ObservedRun(

@@ -101,8 +101,7 @@ def parts(path: Path, on_invalid_json: Callable[[str], None]) -> Iterator[Place]
                 yield from _records(path, on_invalid_json)
                 return
             file.seek(0)
-            document = _document(path, file, on_invalid_json)
-            if document is not None:
+            if (document := _document(path, file, on_invalid_json)) is not None:
                 yield "$", document
                 return
             file.seek(0)

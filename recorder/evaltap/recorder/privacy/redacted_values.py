@@ -263,8 +263,7 @@ class ValueRedactor:
                 return [head, *self._rows(items[1:], columns, report, nested=nested)]
             if are_pairs:
                 return [self._pair(row, report, nested=nested) for row in items]
-        kinds = kinds_in_list(items)
-        if kinds:
+        if kinds := kinds_in_list(items):
             return [
                 self._named(kinds.get(index, Name.PLAIN), one, report, nested=nested)
                 for index, one in enumerate(items)

@@ -47,8 +47,7 @@ def prompts_of(lines: Sequence[JsonObject]) -> list[Prompt]:
     attached = {picked_up(line) for line in lines if "attachment" in line}
     prompts: list[Prompt] = []
     for line in lines:
-        text = _prompt_text(line)
-        if text is not None:
+        if (text := _prompt_text(line)) is not None:
             prompts.append(Prompt(line, [text]))
         elif prompts and (typed := _interjection(line, attached)):
             prompts[-1].texts.append(typed)

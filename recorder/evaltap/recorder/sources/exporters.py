@@ -76,6 +76,5 @@ def _shared() -> tuple[Recorder, TraceSource]:
 
 def _flush_providers() -> None:
     for provider in (trace.get_tracer_provider(), _logs.get_logger_provider()):
-        flush = getattr(provider, "force_flush", None)
-        if flush is not None:
+        if (flush := getattr(provider, "force_flush", None)) is not None:
             flush()

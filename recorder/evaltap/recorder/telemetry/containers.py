@@ -52,8 +52,7 @@ def as_request(document: object) -> object:
 
 def container_of(document: object) -> tuple[str, object] | None:
     """Return a container's name and the OTLP/JSON request with its spans; None for other documents."""
-    runs = runs_of(document)
-    if runs is not None:
+    if (runs := runs_of(document)) is not None:
         return "LangSmith runs", _request(of_runs(runs))
     if isinstance(document, Mapping):
         if not _SIGNALS.isdisjoint(document):

@@ -341,8 +341,7 @@ class Trajectory:
         reading = self.root.reading
         if reading.final is not None:
             return reading.final
-        stated = closing_text(reading.output or ())
-        if stated is not None:
+        if (stated := closing_text(reading.output or ())) is not None:
             return stated
         level = [n for n in self._nodes[1:] if n.kind in ("run", "agent") and not self._owner[n]]
         for node in reversed(level):

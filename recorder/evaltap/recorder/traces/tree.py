@@ -240,8 +240,7 @@ class _Held:
 
 def _answer(reading: Reading) -> str | None:
     """Return the final text of a model call or a run, if it requests no tool."""
-    content = _content(reading)
-    if content is not None:
+    if (content := _content(reading)) is not None:
         text, calls = content
         return text if not calls else None
     stated = reading.final or reading.final_fallback

@@ -271,8 +271,7 @@ def read_part(item: object) -> Part | None:
         return None
     if item.get("thought") is True:
         return _reasoning_part(item)
-    reader = _reader(_string(item.get("type")) or "")
-    if reader is not None:
+    if (reader := _reader(_string(item.get("type")) or "")) is not None:
         return reader(item)
     if "type" in item and "text" not in item:
         return None

@@ -302,8 +302,7 @@ def warn_of_repeated_key(data: bytes, path: str) -> None:
     The file stays valid, because tRPC-Agent-Go reads it and uses the last value, but in a file written by
     hand it is usually a field that was copied and not renamed.  The check costs 5 ms per megabyte.
     """
-    place = repeated_key(data)
-    if place is not None:
+    if (place := repeated_key(data)) is not None:
         warn_once(
             f"{path}: {cut_text(place, 200)} occurs more than once in its object; only the last value is used"
         )
@@ -359,7 +358,6 @@ def _place(value: object, prefix: str = "") -> str | None:
                 return found
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            found = _place(item, f"{prefix}[{index}]")
-            if found is not None:
+            if (found := _place(item, f"{prefix}[{index}]")) is not None:
                 return found
     return None

@@ -27,8 +27,7 @@ _checks: dict[type[BaseModel], Check] = {}
 
 
 def _model_check(model: type[BaseModel]) -> Check:
-    known = _checks.get(model)
-    if known is not None:
+    if (known := _checks.get(model)) is not None:
         return known
     kinds: dict[str, type] = {}
     checks: dict[str, Check] = {}

@@ -76,8 +76,7 @@ def row_case(
         raise reader.error(
             "is an eval case, which every command reads unchanged; expected a row of a data set"
         )
-    whole = columns.value("case", row)
-    if whole is not None:
+    if (whole := columns.value("case", row)) is not None:
         return case_data(reader.parsed(whole), path=path, place=place)
     case: CaseData = {"evalId": reader.id(columns.value("id", row), number)}
     messages = columns.value("messages", row)

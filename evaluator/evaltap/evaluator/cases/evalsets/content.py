@@ -54,8 +54,7 @@ def _plain_call(tool: CaseData, name: str, names: Mapping[str, str]) -> CaseData
 def content_of(case: CaseData) -> dict[str, Json]:
     """Return the parts that identify a case: input, expectation, rubrics, context."""
     content: dict[str, Json] = {key: case[key] for key in _CONTENT if case.get(key)}
-    state = (case.get("sessionInput") or {}).get("state")
-    if state:
+    if state := (case.get("sessionInput") or {}).get("state"):
         content["state"] = state
     if not case.get("conversation"):
         content["input"] = [

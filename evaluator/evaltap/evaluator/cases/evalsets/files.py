@@ -74,8 +74,7 @@ def _check_depth(case: CaseData, path: str) -> None:
 def check_ids(cases: Iterable[CaseData], path: str) -> None:
     """Raise FormatError that names ids shared by several cases."""
     counts = Counter(case["evalId"] for case in cases)
-    twice = sorted(name for name, count in counts.items() if count > 1)
-    if twice:
+    if twice := sorted(name for name, count in counts.items() if count > 1):
         raise FormatError(
             f"several cases have the evalId {', '.join(map(repr, twice[:5]))}; give each its own, or"
             " keep one",

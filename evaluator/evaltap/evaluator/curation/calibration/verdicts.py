@@ -227,11 +227,9 @@ def _more(judged: Judged, labels: Labels) -> int | None:
 
 
 def _trust(found: Calibration, judged: Judged, verdicts: Verdicts) -> tuple[Trust, tuple[str, ...]]:
-    against = _against(found)
-    if against:
+    if against := _against(found):
         return Trust.DO_NOT, against
-    doubts = _doubts(found, judged, verdicts)
-    if doubts:
+    if doubts := _doubts(found, judged, verdicts):
         return Trust.CARE, doubts
     return Trust.TRUST, ("kappa and false passes are within their bounds, intervals included",)
 

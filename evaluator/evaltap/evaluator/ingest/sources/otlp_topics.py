@@ -157,8 +157,7 @@ class OtlpSource:
         while True:
             yield from self._due(self._log.now_ns())
             self._update_offsets(self._interval)
-            record = self._log.take()
-            if record is not None:
+            if (record := self._log.take()) is not None:
                 # Before the record is added: a late span must not become part of a trace that was complete.
                 yield from self._due(self._log.now_ns())
                 self._take(record)

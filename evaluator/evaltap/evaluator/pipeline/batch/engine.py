@@ -101,8 +101,7 @@ class LocalEngine:
         """Score cases one at a time, since one of them may have killed the previous process."""
         rows = ScoreRows()
         for one in suspects:
-            reason = self._guard.gives_up(one.key)
-            if reason is not None:
+            if (reason := self._guard.gives_up(one.key)) is not None:
                 add_given_up(rows, one, reason)
                 continue
             for part in self._together([one], known_of, threads=1):

@@ -214,8 +214,7 @@ class RayEngine:
         """Requeue each case of a lost task to be scored alone; return the rows of cases that are given up."""
         given_up = ScoreRows()
         for one, known in zip(task.cases, task.known, strict=True):
-            reason = self._guard.gives_up(one.key)
-            if reason is not None:
+            if (reason := self._guard.gives_up(one.key)) is not None:
                 add_given_up(given_up, one, reason)
                 self._guard.cleared([one.key])
             else:

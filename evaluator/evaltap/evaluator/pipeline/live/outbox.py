@@ -82,8 +82,7 @@ class Outbox:
 
     def begin(self) -> None:
         """Continue after the last row that the store records as published."""
-        found = self._store.rows(_CURSOR, {"name": self._name})
-        if found:
+        if found := self._store.rows(_CURSOR, {"name": self._name}):
             self._until = found[0]
 
     def close(self) -> None:

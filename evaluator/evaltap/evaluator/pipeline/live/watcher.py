@@ -157,8 +157,7 @@ class Watcher(ConsumerTask):
         silent = [one.name for one in self.rules.watch if one.signal == SILENCE]
         heard = events if self._hears else [one for one in events if one.watch not in silent]
         self.evidence = _evidence(heard)
-        new = note_alerts(self._store, heard, [one.name for one in self.rules.watch])
-        if new:
+        if new := note_alerts(self._store, heard, [one.name for one in self.rules.watch]):
             self._notify(new)
         self._keep_states(heard)
 

@@ -176,8 +176,7 @@ def erase_from_store(path: Path, subject: Subject, *, dry_run: bool) -> Erased:
         found = _mentions(store, subject, sessions)
         for table in _session_tables(store):
             where, given = _theirs(table, subject, sessions)
-            count = store.rows(f"SELECT count(*) FROM {table} WHERE {where}", given)[0][0]
-            if count:
+            if count := store.rows(f"SELECT count(*) FROM {table} WHERE {where}", given)[0][0]:
                 removed[table] = count
         if letters:
             removed["dead_letters"] = len(letters)

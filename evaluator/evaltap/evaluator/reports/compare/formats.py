@@ -155,8 +155,7 @@ def _cases(found: Comparison) -> list[Test]:
 def _case_test(changes: Sequence[CaseChange], said: Sequence[Difference]) -> Test:
     name, suite = changes[0].name, class_part(changes[0].key[1] or "cases")
     found = {one.change for one in changes}
-    worse = next((one for one in said if one.outcome == "newly_failing"), None)
-    if worse is not None:
+    if (worse := next((one for one in said if one.outcome == "newly_failing"), None)) is not None:
         body = "\n".join(_body(worse))
         return Test(name, suite, "failure", "newly_failing", wording.case_line(worse), body)
     tag = "error" if "missing" in found else "skipped" if found & {*_SKIPPED} else None

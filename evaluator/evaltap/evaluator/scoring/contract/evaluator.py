@@ -207,8 +207,7 @@ def traits_of(evaluator: Evaluator) -> Traits:
 
 def cost_class_of(metric: EvalMetric, evaluator: Evaluator) -> CostClass:
     """Return the cost class of scoring a case under a metric."""
-    given = traits_of(evaluator).cost_class
-    if given is not None:
+    if (given := traits_of(evaluator).cost_class) is not None:
         return CostClass(given)
     judged = metric.criterion is not None and metric.criterion.llm_judge is not None
     return CostClass.PAID_JUDGE if judged else CostClass.FREE

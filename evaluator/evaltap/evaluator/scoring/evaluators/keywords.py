@@ -87,8 +87,7 @@ class KeywordCoverage(TurnEvaluator):
         elif self._source == "reference":
             if not expected.referenced:
                 return NOTHING_EXPECTED.reason
-            reason = expected.lacks("finalResponse")
-            if reason is not None:
+            if (reason := expected.lacks("finalResponse")) is not None:
                 return f"expected {reason}"
             words = _WORD.findall(expected.final_text or "")
             found = [word for word in words if len(word) >= self._min_length]

@@ -75,10 +75,9 @@ class PairwiseEvaluator(TurnEvaluator):
         return best_reference([self._match_one(turn, one) for one in (expected, *others)])
 
     def _match_one(self, turn: Turn, expected: Turn) -> TurnScore:
-        if not (turn.unmarked and expected.unmarked):
-            lacking = self._matcher.lacking(turn, expected)
-            if lacking is not None:
-                return turn_score(MissingEvidence(lacking), self.threshold)
+        marked = not (turn.unmarked and expected.unmarked)
+        if marked and (lacking := self._matcher.lacking(turn, expected)) is not None:
+            return turn_score(MissingEvidence(lacking), self.threshold)
         try:
             reason = self._matcher.mismatch(turn, expected)
         except ComparisonError as error:

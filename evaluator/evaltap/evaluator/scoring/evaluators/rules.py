@@ -175,8 +175,7 @@ def _json(rule: Rule) -> Check:
             schema_problem,
         )
 
-        problem = schema_problem(rule.schema_)
-        if problem is not None:
+        if (problem := schema_problem(rule.schema_)) is not None:
             raise ValueError(problem)
         schema = compile_schema(rule.schema_)
 

@@ -75,8 +75,7 @@ class ToolTrajectoryMatcher:
             return reason
         for tool in turn.marked_calls:
             for field in self._rule(tool, tool).compared:
-                state = absent_state(tool, field)
-                if state is not None:
+                if (state := absent_state(tool, field)) is not None:
                     return f"{field} of {_label(tool)} is {state}"
         return None
 

@@ -359,8 +359,7 @@ def _check_told(told: Sequence[GateDimension], names: Sequence[str]) -> None:
     for name in (DIMENSION, PASSED, "feedback"):
         if name in names:
             raise MetricError(f"a dimension is named '{name}', as a part of the judge's answer is")
-    both = next((one.name for one in told if one.metrics or one.criteria), None)
-    if both is not None:
+    if (both := next((one.name for one in told if one.metrics or one.criteria), None)) is not None:
         raise MetricError(
             f"dimension '{both}' has a text and metrics or criteria; keep one of them"
         )
@@ -379,13 +378,11 @@ def _unread_variables(dimensions: Sequence[str], environ: Mapping[str, str]) -> 
     variables = [variable_of(name) for name in dimensions]
     known = {name.removeprefix(PREFIX) for name in variables}
     found = sorted(name for name in environ if name.startswith(PREFIX))
-    doubtful = next((name for name in found if variables.count(name) > 1), None)
-    if doubtful is not None:
+    if (doubtful := next((name for name in found if variables.count(name) > 1), None)) is not None:
         raise ConfigurationError(f"{doubtful} belongs to several dimensions; rename all but one")
     unread = [name for name in found if name.removeprefix(PREFIX) not in known]
     for name in unread:
-        near = nearest(name.removeprefix(PREFIX).upper(), known, cutoff=0.75)
-        if near:
+        if near := nearest(name.removeprefix(PREFIX).upper(), known, cutoff=0.75):
             raise ConfigurationError(
                 f"{name}: the gate has no such dimension; did you mean '{PREFIX}{near}'?"
             )

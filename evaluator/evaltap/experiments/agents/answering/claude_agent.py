@@ -46,8 +46,7 @@ async def _asking_request(
     if asking is not None and message.get("method") == "tools/call":
         given = message.get("params") or {}
         name = f"mcp__{_server_key(server_name)}__{given.get('name')}"
-        found = asking.found(name, given.get("arguments") or {})
-        if found is not RUN:
+        if (found := asking.found(name, given.get("arguments") or {})) is not RUN:
             return {"jsonrpc": "2.0", "id": message.get("id"), "result": _result(found)}
     return await _live_request(self, server_name, message)
 

@@ -97,8 +97,7 @@ def orphans(folder: Path) -> Iterator[Spool]:
     if not has_locks():
         return
     for path in sorted(folder.glob("*.log.db"), key=_written_at):
-        spool = _claim(path)
-        if spool is not None:
+        if (spool := _claim(path)) is not None:
             yield spool
 
 

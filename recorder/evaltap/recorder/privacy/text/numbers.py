@@ -142,8 +142,7 @@ _SHORTEST_NAMED_CARD, _SHORTEST_CARD, _SHORTEST_IBAN = 12, 14, 15
 
 def _ibans(text: str) -> Iterator[Number]:
     for match in _RE.iban.finditer(text):
-        found = _iban(match)
-        if found is not None:
+        if (found := _iban(match)) is not None:
             yield found
 
 

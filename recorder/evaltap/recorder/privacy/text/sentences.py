@@ -142,8 +142,7 @@ def _in_clause(text: str, start: int, end: int, *, token: bool) -> Span | None:
     for one in _sentences("further"):
         if token and one.tokens == "no":
             continue
-        match = compiled(one.pattern).match(text, end)
-        if match is not None:
+        if (match := compiled(one.pattern).match(text, end)) is not None:
             value = match[1].rstrip(".,;:?)]}*")
             if one.check(value) and (not token or is_token(value)):
                 return match.start(1), match.start(1) + len(value)

@@ -17,8 +17,7 @@ NAME = "google-adk"
 
 def conversations(document: object) -> list[Conversation] | None:
     whole = mapping(document)
-    results = objects(_get(whole, "eval_case_results"))
-    if results:
+    if results := objects(_get(whole, "eval_case_results")):
         details = (_get(one, "session_details") for one in results)
         found = [_session(mapping(one)) for one in details]
         return [one for one in found if one is not None] or None

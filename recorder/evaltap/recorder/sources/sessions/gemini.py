@@ -67,8 +67,7 @@ def _records(lines: list[JsonObject]) -> list[JsonObject]:
     """Return the messages that the lines of a file leave."""
     latest: dict[str, JsonObject] = {}
     for line in lines:
-        replaced = mapping(line.get("$set")).get("messages")
-        if replaced is not None:
+        if (replaced := mapping(line.get("$set")).get("messages")) is not None:
             latest = {str(one.get("id")): one for one in objects(replaced)}
         elif "$rewindTo" in line and str(line["$rewindTo"]) in latest:
             kept = [*latest].index(str(line["$rewindTo"]))

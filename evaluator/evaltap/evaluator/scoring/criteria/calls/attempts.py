@@ -84,8 +84,7 @@ def lacking(
     `fields` are the compared fields of a call; `ignores_arguments` returns whether a tool's arguments are
     ignored.
     """
-    reason = turn.lacks("tools")
-    if reason is not None:
+    if (reason := turn.lacks("tools")) is not None:
         return reason
     for call in turn.marked_calls:
         for field in fields:

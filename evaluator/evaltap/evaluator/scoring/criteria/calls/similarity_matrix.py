@@ -145,8 +145,7 @@ class _Columns:
         found = _grouped(identity, right).values()
         for value, ones in _grouped(identity, left).values():
             for other, others in found:
-                score = self._score(part, value, other)
-                if score:
+                if score := self._score(part, value, other):
                     _spread(rows, ones, others, score if score == VETO else weight * score)
 
 

@@ -23,8 +23,7 @@ def compile_schema(schema: Json) -> Callable[[Json], str | None]:
 
     An invalid schema makes every check fail with that reason.
     """
-    problem = schema_problem(schema)
-    if problem is not None:
+    if (problem := schema_problem(schema)) is not None:
         return lambda _: problem
     # An explicit registry keeps references to other documents from being downloaded. A reference to
     # the whole schema would read `$schema` again and select a validator with other patterns.

@@ -201,8 +201,7 @@ def _lists_differ(actual: list[Json], expected: list[Json], tolerance: float) ->
     if len(actual) != len(expected):
         return f"array length mismatch: actual({len(actual)}) != expected({len(expected)})"
     for index, (one, other) in enumerate(zip(actual, expected, strict=True)):
-        reason = difference(one, other, tolerance)
-        if reason is not None:
+        if (reason := difference(one, other, tolerance)) is not None:
             return f"compare [{index}]: {reason}"
     return None
 

@@ -151,8 +151,7 @@ def _blocks(text: str) -> list[dict[str, str]]:
     open_block: dict[str, str] | None = None
     field = ""
     for line in own_lines(text, AGAINST):
-        match = _FIELD.match(line)
-        if match:
+        if match := _FIELD.match(line):
             field = match[1]
             if field == "ID" and open_block is None:
                 open_block = {}
@@ -272,8 +271,7 @@ def _read_blocks(text: str) -> list[RubricVerdict]:
     blocks: list[dict[str, str]] = []
     field = ""
     for line in own_lines(text, AGAINST):
-        match = _BLOCK_FIELD.match(line)
-        if match:
+        if match := _BLOCK_FIELD.match(line):
             field = match[1]
             if field == "ID":
                 blocks.append({})
@@ -297,8 +295,7 @@ def _read_block(block: dict[str, str]) -> RubricVerdict:
 
 
 def _check_ids(found: list[str], ids: Collection[str]) -> None:
-    doubled = sorted({name for name in found if found.count(name) > 1})
-    if doubled:
+    if doubled := sorted({name for name in found if found.count(name) > 1}):
         raise JudgeInvalid(f"duplicate rubric score id: {', '.join(doubled)}")
     if not ids:
         return

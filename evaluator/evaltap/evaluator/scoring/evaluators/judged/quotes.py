@@ -55,8 +55,7 @@ def _checked(row: RubricVerdict, texts: Sequence[str], *, required: bool) -> Rub
         if required and row.score > 0:
             raise JudgeInvalid(f"rubric {row.id} is met without evidence; expected a quote")
         return row
-    found = quoted_from(row.evidence, texts)
-    if found:
+    if quoted_from(row.evidence, texts):
         return replace(row, evidence_found=True)
     if required:
         raise JudgeInvalid(f"evidence of rubric {row.id} not found: {quoted(row.evidence, _SHOWN)}")
