@@ -1,15 +1,17 @@
 """Google ADK eval sets: files written by evaltap are read by ADK's own models, and back without loss."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic.alias_generators import to_camel
 
 from evaltap.schemas.errors import FormatError
 from evaltap.schemas.files import adk
 from evaltap.schemas.files.documents import read_eval_set
-from evaltap.schemas.formats.case import EvalSet
+from evaltap.schemas.formats.case import EvalSet, SessionInput
 from support.builders.cases import make_case, make_tool, make_turn
 
 ADK_SET: dict[str, Any] = {
@@ -251,3 +253,48 @@ def test_a_part_of_another_type_is_named_by_its_turn(
         read_eval_set(path)
 
     assert error.value.place == "eval_cases[0].conversation[0]"
+
+
+def in_camel_case(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {to_camel(key): in_camel_case(one) for key, one in value.items()}
+    return [*map(in_camel_case, value)] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("spell", [lambda data: data, in_camel_case], ids=["snake", "camel"])
+def test_recorded_turns_and_context_are_read_from_the_form_of_trpc_agent_python(
+    spell: Callable[[Any], Any],
+) -> None:
+    """Its trace mode needs no session, and its messages are lists of parts."""
+
+    def turn(said: str, city: str) -> dict[str, Any]:
+        return {
+            "user_content": {"role": "user", "parts": [{"text": "Weather?"}]},
+            "final_response": {"role": "model", "parts": [{"text": said}]},
+            "intermediate_data": {"tool_uses": [{"name": "look", "args": {"city": city}}]},
+        }
+
+    case = {
+        "eval_id": "c",
+        "eval_mode": "trace",
+        "context_messages": [{"role": "model", "parts": [{"text": "Hi"}]}],
+        "conversation": [turn("Fine.", "Rom")],
+        "actual_conversation": [turn("Rain.", "Bonn")],
+    }
+    given = spell({"eval_set_id": "s", "eval_cases": [case]})
+
+    assert adk.is_adk_eval_set(given)
+    (read,) = adk.from_adk(given).eval_cases
+
+    assert (read.eval_mode, read.session_input) == ("trace", SessionInput())
+    for turns, said, city in (
+        (read.conversation, "Fine.", "Rom"), (read.actual_conversation, "Rain.", "Bonn"),
+    ):  # fmt: skip
+        (one,) = turns
+        assert one is not None
+        assert one.final_response is not None
+        assert one.final_response.content == said
+        assert [tool.arguments for tool in one.tools if tool] == [{"city": city}]
+    assert [(one.role, one.content) for one in read.context_messages if one] == [
+        ("assistant", "Hi")
+    ]

@@ -296,18 +296,22 @@ def _rows(whole: object, path: str, name: str) -> _Rows:
 
 def _rows_of_object(whole: JsonObject, path: str, name: str) -> _Rows | None:
     if results := objects(whole.get("eval_case_results")):
-        made: list[JsonObject] = []
+        cases = []
         for one in results:
             found = objects(one.get("eval_metric_result_per_invocation"))
             turns = [each.get("actual_invocation") for each in found]
-            made.append(
+            cases.append(
                 {"eval_id": one.get("session_id") or one.get("eval_id"), "conversation": turns}
             )
-        return _recorded({"eval_set_id": name, "eval_cases": made}, path), "ADK eval result"
+        made = _cases_of_adk({"eval_set_id": name, "eval_cases": cases}, path)
+        return _recorded(made), "ADK eval result"
     if results := objects(whole.get("evalCaseResults")):
         return [*map(_of_result, results)], "eval result"
     if is_adk_eval_set(whole):
-        return _recorded(whole, path), "ADK eval set"
+        made = _cases_of_adk(whole, path)
+        if any("actualConversation" in case for case in made):
+            return made, "eval set"
+        return _recorded(made), "ADK eval set"
     if is_trajectory(whole):
         return [whole], "chat messages"
     if is_inspect_log(whole):
@@ -317,8 +321,8 @@ def _rows_of_object(whole: JsonObject, path: str, name: str) -> _Rows | None:
     for read, form in _REPORTS:
         if rows := objects(read(whole)):
             return [{"id": row.get("name"), **row} for row in rows], form
-    cases = whole.get("evalCases")
-    return (cases, "eval set") if isinstance(cases, list) else None
+    given = whole.get("evalCases")
+    return (given, "eval set") if isinstance(given, list) else None
 
 
 def _of_result(result: JsonObject) -> JsonObject:
@@ -361,12 +365,16 @@ def _rows_of_list(whole: list[Json]) -> _Rows | None:
     return None
 
 
-def _recorded(eval_set: Mapping[str, Json], path: str) -> list[Mapping[str, Json]]:
-    """Return the cases of an ADK eval set, with their conversations as recorded ones."""
-    cases = from_adk(eval_set, path=path).model_dump(by_alias=True).get("evalCases", [])
-    for case in cases:
-        case["actualConversation"] = case.pop("conversation", None)
-    return list(cases)
+def _cases_of_adk(eval_set: Mapping[str, Json], path: str) -> list[Mapping[str, Json]]:
+    return list(from_adk(eval_set, path=path).model_dump(by_alias=True).get("evalCases", []))
+
+
+def _recorded(cases: Sequence[Mapping[str, Json]]) -> list[Mapping[str, Json]]:
+    """Return cases with their conversations as recorded ones."""
+    return [
+        {**case, "conversation": [], "actualConversation": case.get("conversation")}
+        for case in cases
+    ]
 
 
 def _shown(whole: object) -> str:

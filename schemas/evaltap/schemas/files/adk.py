@@ -2,6 +2,7 @@
 
 ADK writes snake_case keys at the top level and either spelling below it, reads either everywhere, and
 has messages as lists of parts. An ADK conversation is the expected one, so it becomes `conversation`.
+tRPC-Agent-Python has the same form, with recorded turns and context messages.
 Keys without a counterpart here (`final_session_state`, `app_details`, durations, …) are preserved.
 """
 
@@ -20,19 +21,19 @@ MOST_TURNS: Final = 20
 
 
 def is_adk_eval_set(data: object) -> bool:
-    """Return whether decoded JSON is an ADK eval set; in camelCase, its messages of parts tell it."""
+    """Return whether decoded JSON has the form of ADK; in camelCase, its messages of parts tell it."""
     if not isinstance(data, dict):
         return False
     return "eval_set_id" in data or "eval_cases" in data or _begins_with_parts(data)
 
 
 def _begins_with_parts(data: JsonObject) -> bool:
-    """Return whether the first message of a user is a list of parts, in a case that names no mode."""
+    """Return whether the first message of a user is a list of parts."""
     try:
         case = data["evalCases"][0]
-        message = case["conversation"][0]["userContent"]
-        return "parts" in message and "content" not in message and "evalMode" not in case
-    except (KeyError, IndexError, TypeError):
+        message = (case.get("conversation") or case["actualConversation"])[0]["userContent"]
+        return "parts" in message and "content" not in message
+    except (AttributeError, KeyError, IndexError, TypeError):
         return False
 
 
@@ -81,6 +82,9 @@ class _Reader:
     def case(self, value: object, place: str) -> JsonObject:
         rest = self.as_object(value, place)
         turns = self.items(rest, "conversation", place)
+        recorded = self.items(rest, "actual_conversation", place)
+        context = self.items(rest, "context_messages", place)
+        mode = _take(rest, "eval_mode")
         final_state = rest.get("final_session_state", rest.get("finalSessionState"))
         session = _take(rest, "session_input")
         rubrics = _take(rest, "rubrics")
@@ -91,10 +95,22 @@ class _Reader:
         if conversation and isinstance(final_state, dict):
             # The final session state is the last turn's state; the key itself is preserved as well.
             conversation[-1].setdefault("state", final_state)
+        if session is None and mode == "trace":
+            session = {}  # optional in this form
         return {
             "evalId": _take(rest, "eval_id"),
+            "evalMode": mode,
             "conversation": conversation,
-            "sessionInput": self.session(session, f"{place}.session_input") if session else None,
+            "actualConversation": [
+                self.turn(turn, f"{place}.actual_conversation[{i}]")
+                for i, turn in enumerate(recorded)
+            ],
+            "contextMessages": [
+                self.context(one, f"{place}.context_messages[{i}]") for i, one in enumerate(context)
+            ],
+            "sessionInput": self.session(session, f"{place}.session_input")
+            if session is not None
+            else None,
             "creationTimestamp": _take(rest, "creation_timestamp") or None,
             **({"adkRubrics": rubrics} if rubrics else {}),
             "conversationScenario": self.scenario(scenario, f"{place}.conversation_scenario")
@@ -153,6 +169,10 @@ class _Reader:
         spoken = (p for p in parts if isinstance(p, dict) and not p.get("thought"))
         text = "".join(p.get("text") or "" for p in spoken)
         return {"role": role, "content": text, **({} if plain else {"parts": parts})}
+
+    def context(self, value: object, place: str) -> JsonObject | None:
+        role = self.as_object(value, place).get("role") or "user"
+        return self.message(value, "assistant" if role == "model" else role, place)
 
     def steps(self, value: object, place: str) -> tuple[list[JsonObject], list[JsonObject]]:
         data = self.as_object(value, place)
