@@ -10,7 +10,7 @@ from agents import Agent, OpenAIChatCompletionsModel, RunConfig, Runner, functio
 from openai import AsyncOpenAI
 
 from plugin_drivers.driver import ALL, Step, Tap, call, get_order, says, tapped
-from plugin_drivers.openai_agents import OpenAIAgents, client, completion
+from plugin_drivers.openai_agents import OpenAIAgents, OpenAIRunHooks, client, completion
 
 
 def chat_model(*steps: Step) -> OpenAIChatCompletionsModel:
@@ -54,16 +54,19 @@ def test_a_handoff_by_the_chat_completions_api_has_a_result(tap: Tap[OpenAIAgent
     assert turn["final"] == "Paid."
 
 
-def test_the_text_block_that_an_mcp_server_returns_is_its_text(tap: Tap[OpenAIAgents]) -> None:
+@pytest.mark.parametrize("kind", [OpenAIAgents, OpenAIRunHooks])
+def test_the_text_block_that_an_mcp_server_returns_is_its_text(kind: type[OpenAIAgents]) -> None:
     @function_tool
     def get_weather(city: str) -> object:
         return {"type": "text", "text": f"Sunny in {city}"}
 
     steps = [says("", call("get_weather", "c1", city="Rome")), says("It is sunny.")]
 
-    tap.ask(Agent("support", model=chat_model(*steps), tools=[get_weather]), "Weather?")
+    with tapped(kind) as tap:
+        tap.ask(Agent("support", model=chat_model(*steps), tools=[get_weather]), "Weather?")
+        turn = tap.turn()
 
-    assert tap.turn()["tools"] == [("c1", "get_weather", {"city": "Rome"}, "Sunny in Rome")]
+    assert turn["tools"] == [("c1", "get_weather", {"city": "Rome"}, "Sunny in Rome")]
 
 
 def test_an_endpoint_that_reports_no_usage_leaves_the_tokens_unknown(

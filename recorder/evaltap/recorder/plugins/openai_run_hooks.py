@@ -21,6 +21,7 @@ from evaltap.recorder.plugins.support import guarded, text_of
 from evaltap.recorder.protocols import Observing
 from evaltap.recorder.run import ObservedRun
 from evaltap.recorder.tokens import tokens
+from evaltap.schemas.chat.evidence import without_block
 
 Context: TypeAlias = RunContextWrapper[Any]  # Any: the caller's own context
 AnyAgent: TypeAlias = Agent[Any]  # as above
@@ -126,7 +127,7 @@ class EvaltapRun(RunHooks[Any]):
         for call in [one for one in self._loop.pending if one.call_id == call_id]:
             self._loop.pending.remove(call)
             key = call.key
-        self._loop.run.tool_returned(key, result)
+        self._loop.run.tool_returned(key, without_block(result))
 
     def _finished(self, output: object) -> None:
         if self._loop is not None:
