@@ -4,10 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from evaltap.evaluator.cases.datasets.results import RUN
 from evaltap.schemas.data import Json
 from evaltap.schemas.errors import InputError
 
+RUN: Final = "result_run"
+"""The column of a repeat's name, in rows of results."""
+TELEMETRY: Final = "result_telemetry"
+"""The column of the turn's telemetry, in rows of results."""
 FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "case": ("eval_case", "case_json"),
     "id": ("evalId", "eval_id", "id", "name", "key"),

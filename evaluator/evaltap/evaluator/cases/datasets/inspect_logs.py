@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from evaltap.evaluator.cases.datasets.results import RUN, TELEMETRY
+from evaltap.evaluator.cases.datasets.columns import RUN, TELEMETRY
 from evaltap.schemas.data import Json
 from evaltap.schemas.errors import InputError
 

@@ -8,8 +8,9 @@ from typing import Final
 
 import orjson
 
+from evaltap.evaluator.cases.datasets.columns import RUN, TELEMETRY
 from evaltap.evaluator.cases.datasets.conversations import is_chat
-from evaltap.evaluator.cases.datasets.results import RUN, TELEMETRY, as_text, ended
+from evaltap.evaluator.cases.datasets.results import as_text, ended
 from evaltap.schemas.data import Json
 
 _RESULT: Final = {"failureReason", "prompt", "promptIdx", "provider", "success", "testIdx", "vars"}

@@ -6,7 +6,8 @@ Source: `Dataset.to_file` and `EvaluationReportAdapter.dump_json` of pydantic-ev
 from collections.abc import Mapping
 from typing import Final
 
-from evaltap.evaluator.cases.datasets.results import RUN, TELEMETRY, as_text, ended
+from evaltap.evaluator.cases.datasets.columns import RUN, TELEMETRY
+from evaltap.evaluator.cases.datasets.results import as_text, ended
 from evaltap.schemas.data import Json
 
 _DATASET: Final = {"$schema", "name", "cases", "evaluators", "report_evaluators"}

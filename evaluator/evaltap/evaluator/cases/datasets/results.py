@@ -3,13 +3,9 @@
 from collections.abc import Mapping
 from typing import Final
 
+from evaltap.evaluator.cases.datasets.columns import RUN, TELEMETRY
 from evaltap.evaluator.cases.datasets.conversations import is_chat
 from evaltap.schemas.data import Json, json_bytes
-
-RUN: Final = "result_run"
-"""The column of a repeat's name."""
-TELEMETRY: Final = "result_telemetry"
-"""The column of the turn's telemetry."""
 
 _RUN_OF_PHOENIX: Final = {"example_id", "repetition_number", "reference_output"}
 

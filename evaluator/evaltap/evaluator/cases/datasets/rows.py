@@ -7,7 +7,7 @@ from typing import Final
 
 import orjson
 
-from evaltap.evaluator.cases.datasets.columns import FIELDS, Columns, value_at
+from evaltap.evaluator.cases.datasets.columns import FIELDS, TELEMETRY, Columns, value_at
 from evaltap.evaluator.cases.datasets.conversations import (
     fields_of,
     mark_open_tools,
@@ -15,7 +15,6 @@ from evaltap.evaluator.cases.datasets.conversations import (
     spoken,
 )
 from evaltap.evaluator.cases.datasets.object_rows import CONTEXT, RECORDED, REFERENCE
-from evaltap.evaluator.cases.datasets.results import TELEMETRY
 from evaltap.evaluator.cases.datasets.shapes import OURS, unwrapped
 from evaltap.evaluator.cases.identity import BadLine
 from evaltap.evaluator.cases.scenarios import described_scenario
