@@ -168,9 +168,13 @@ def compacted(**more: Any) -> dict[str, Any]:
             {"role": "assistant", "content": "Ordered."},
         ],
         "events": [
-            {"event": "tool", "id": "k1", "function": "order", "arguments": {"n": 2}, "result": "ok"},
+            {
+                "event": "tool", "id": "k1", "function": "order",
+                "arguments": {"n": 2, "why": ["attachment://a"]}, "result": "attachment://b",
+            },
             {"event": "compaction"},
         ],
+        "attachments": {"a": "a long text"},
         **more,
     }  # fmt: skip
 
@@ -179,7 +183,7 @@ def test_calls_that_inspect_compacted_away_are_read_from_its_events() -> None:
     (turn,) = turns(converted(compacted()))
 
     assert [(one["name"], one["arguments"], one["result"]) for one in turn["tools"]] == [
-        ("order", {"n": 2}, "ok")
+        ("order", {"n": 2, "why": ["a long text"]}, "attachment://b")  # b is not in the log
     ]
     assert turn["finalResponse"]["content"] == "Ordered."
 

@@ -14,6 +14,7 @@ from evaltap.schemas.errors import InputError
 Row = Mapping[str, Json]
 
 _SAMPLE: Final = {"epoch", "id", "input", "messages", "output"}
+_ATTACHMENT: Final = "attachment://"
 _INPUT: Final = ("input_tokens", "input_tokens_cache_read", "input_tokens_cache_write")
 """Disjoint counts that add up to the input tokens."""
 
@@ -67,7 +68,8 @@ def _whole(messages: list[Json], row: Row) -> list[Json]:
         place = sum(role == "system" for role in roles)
         messages = [*messages[:place], {"role": "user", "content": row["input"]}, *messages[place:]]
         roles.insert(place, "user")
-    lost = _lost_calls(messages, _objects(row.get("events")))
+    known = row.get("attachments") or {}
+    lost = [_attached(one, known) for one in _lost_calls(messages, _objects(row.get("events")))]
     if not lost or "user" not in roles:
         return messages
     calls = [
@@ -95,6 +97,17 @@ def _lost_calls(messages: list[Json], events: list[Row]) -> list[Row]:
     if known and not any(one.get("event") == "compaction" for one in events):
         return []
     return [one for one in events if one.get("event") == "tool" and one.get("id") not in known]
+
+
+def _attached(value: Json, attachments: Row) -> Json:
+    """Return a value with the texts that an event only refers to: those of more than 100 characters."""
+    if isinstance(value, dict):
+        return {key: _attached(one, attachments) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_attached(one, attachments) for one in value]
+    if isinstance(value, str) and value.startswith(_ATTACHMENT):
+        return attachments.get(value.removeprefix(_ATTACHMENT), value)
+    return value
 
 
 def _objects(value: Json) -> list[Row]:
