@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlparse
 
 import pytest
 
-from evaltap.experiments.langfuse import Langfuse, LangfuseError, remote_experiment
+from evaltap.experiments.langfuse import Langfuse, LangfuseError, item_case, remote_experiment
 from evaltap.schemas.errors import ConfigurationError, InputError
 from support.builders.cases import EXACT
 from support.servers.quiet_http import Handler, serving
@@ -135,6 +135,40 @@ def test_a_failure_of_langfuse_names_the_call(broken: str) -> None:
         remote_experiment(
             {"datasetName": "colours"}, agent=shouts, metrics=[EXACT], langfuse=client
         )
+
+
+def test_a_limit_on_the_rate_of_requests_is_waited_for() -> None:
+    refused: set[str] = set()
+    posted: list[str] = []
+
+    class Busy(Handler):
+        def do_GET(self) -> None:
+            self.limited({"data": [item("blue")], "meta": {"totalPages": 1}})
+
+        def do_POST(self) -> None:
+            self.body()
+            self.limited({"datasetRunId": "run-1"})
+
+        def limited(self, found: Any) -> None:
+            place = urlparse(self.path).path.removeprefix("/api/public/")
+            if place in refused:
+                posted.append(place)
+                self.reply(200, json.dumps(found).encode())
+            else:
+                refused.add(place)
+                self.reply(429, b"{}", Retry_After="0")
+
+    with serving(Busy) as url:
+        found = remote_experiment(
+            {"datasetName": "colours"},
+            agent=shouts,
+            metrics=[EXACT],
+            langfuse=Langfuse(url, "pk", "sk"),
+            case_of=lambda one: item_case(one) | {"evalId": "an id of its own"},
+        )
+
+    assert posted == ["dataset-items", "ingestion", "dataset-run-items", *["scores"] * 3]
+    assert (found["traceCount"], found["scoreCount"]) == (1, 3)
 
 
 def test_langfuse_comes_from_the_environment_and_shows_no_secret() -> None:

@@ -10,6 +10,7 @@ import json
 import math
 import os
 import tempfile
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -18,12 +19,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from evaltap.evaluator.cases.datasets.columns import parse_columns
 from evaltap.evaluator.cases.datasets.rows import row_case
 from evaltap.evaluator.scoring.contract.context import Services
+from evaltap.evaluator.scoring.judges.openai import retry_after
 from evaltap.evaluator.store.database import Store
 from evaltap.experiments.agents.endpoint import OPENER
 from evaltap.experiments.api import evaluate
@@ -39,6 +42,9 @@ __all__ = ["Langfuse", "LangfuseError", "item_case", "remote_experiment"]
 Item: TypeAlias = Mapping[str, Any]  # a dataset item, as JSON
 _PAGE: Final = 50
 _SECONDS: Final = 30.0
+_LONGEST_WAIT: Final = 300.0
+_WAITS: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0)
+"""Seconds between tries, where Langfuse does not say how long."""
 _PAYLOAD: Final = ("runName", "runDescription", "userId", "traceTags")
 
 
@@ -84,7 +90,7 @@ class Langfuse:
             page, pages = page + 1, int((found.get("meta") or {}).get("totalPages") or 1)
 
     def call(self, method: str, path: str, body: Any = None) -> Any:  # JSON
-        """Call the public API; raises LangfuseError."""
+        """Call the public API, again if it is called too often; raises LangfuseError."""
         keys = base64.b64encode(f"{self.public_key}:{self.secret_key}".encode()).decode()
         request = urllib.request.Request(
             f"{self.url.rstrip('/')}/api/public/{path}",
@@ -94,7 +100,7 @@ class Langfuse:
         )
         what = f"Langfuse: {method} {path.partition('?')[0]}"
         try:
-            with OPENER.open(request, timeout=_SECONDS) as response:
+            with _opened(request) as response:
                 found = json.loads(response.read())
         except urllib.error.HTTPError as error:
             text = error.read(500).decode(errors="replace")
@@ -104,6 +110,22 @@ class Langfuse:
         if isinstance(found, dict) and found.get("errors"):
             raise LangfuseError(f"{what}: {json.dumps(found['errors'])[:500]}")
         return found
+
+
+def _opened(request: urllib.request.Request) -> Any:  # a response, as urllib's
+    """Send a request; while Langfuse limits their rate, wait as long as it asks, for five minutes in all."""
+    until = time.monotonic() + _LONGEST_WAIT
+    for wait in _WAITS:
+        try:
+            return OPENER.open(request, timeout=_SECONDS)
+        except urllib.error.HTTPError as error:
+            asked = retry_after({name.lower(): text for name, text in error.headers.items()})
+            seconds = wait if asked is None else asked.total_seconds()
+            if error.code != HTTPStatus.TOO_MANY_REQUESTS or time.monotonic() + seconds > until:
+                raise
+            error.close()
+        time.sleep(seconds)
+    return OPENER.open(request, timeout=_SECONDS)
 
 
 def item_case(item: Item) -> CaseData:
@@ -140,11 +162,14 @@ def remote_experiment(
     if not items:
         raise InputError(f"the dataset {dataset!r} has no active items")
     cases = [case_of(one) for one in items.values()]
-    made = [_Made(str(case["evalId"]), uuid.uuid4().hex) for case in cases]
+    made = [
+        _Made(item, str(case["evalId"]), uuid.uuid4().hex)
+        for item, case in zip(items.values(), cases, strict=True)
+    ]
     outcomes = _evaluated(dataset, cases, agent, metrics, concurrency, services, made)
     run = _Run(langfuse, dataset, payload)
     for one in made:
-        run.write(items[one.eval_id], one, outcomes[one.eval_id])
+        run.write(one, outcomes[one.eval_id])
     means = _means(made)
     counted_runs = [one for one in outcomes.values() if one.runs]
     if counted_runs:
@@ -190,6 +215,7 @@ def _read(request: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 class _Made:
     """What the agent made of an item."""
 
+    item: Item
     eval_id: str
     trace_id: str
     output: str | None = None
@@ -258,14 +284,14 @@ class _Run:
             f"{self.dataset} {datetime.now(UTC).isoformat(timespec='seconds')}"
         )
 
-    def write(self, item: Item, made: _Made, outcome: CaseOutcome) -> None:
+    def write(self, made: _Made, outcome: CaseOutcome) -> None:
         """Write trace, run item and scores of an item."""
         now = datetime.now(UTC).isoformat()
         trace = {
             "id": made.trace_id,
             "timestamp": now,
             "name": self.dataset,
-            "input": item.get("input"),
+            "input": made.item.get("input"),
             "output": made.output,
             "userId": self.payload.get("userId"),
             "tags": self.payload.get("traceTags") or [],
@@ -280,7 +306,7 @@ class _Run:
             {
                 "runName": self.name,
                 "runDescription": self.payload.get("runDescription"),
-                "datasetItemId": made.eval_id,
+                "datasetItemId": str(made.item.get("id")),
                 "traceId": made.trace_id,
             },
         )
