@@ -10,6 +10,7 @@ from langchain.agents import create_agent
 from langchain.agents.middleware import ToolRetryMiddleware, wrap_tool_call
 from langchain.agents.structured_output import ToolStrategy
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.messages.content import create_text_block
 from langchain_core.outputs import ChatGeneration, LLMResult
 from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.runnables import RunnableLambda, RunnablePassthrough
@@ -280,6 +281,23 @@ def test_arguments_do_not_hold_what_the_framework_injects(alone: Tap[LangChain])
     agent.invoke(user("How many?"), alone.driver.config())
 
     assert alone.turn()["tools"] == [("c1", "count", {"unit": "m"}, "2")]
+
+
+def test_content_blocks_are_recorded_without_the_random_ids_of_langchain(
+    alone: Tap[LangChain],
+) -> None:
+    @tool
+    def find(sku: str) -> list[Any]:
+        """Find one, as the tool of an MCP server does."""
+        return [create_text_block("A"), create_text_block("B"), {"type": "text", "id": "b-7"}]
+
+    agent = agent_of(says("", call("find", "c1", sku="A")), says("There."), tools=[find])
+
+    agent.invoke(user("Where?"), alone.driver.config())
+
+    ((*_, result),) = alone.turn()["tools"]
+    texts = [{"type": "text", "text": "A"}, {"type": "text", "text": "B"}]
+    assert result == [*texts, {"type": "text", "id": "b-7"}]
 
 
 def test_what_a_graph_keeps_beside_its_messages_is_the_state_after_the_turn(

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from evaltap.schemas.chat.evidence import without_block
 from evaltap.schemas.chat.messages import Message, Reasoning, Text
 from evaltap.schemas.chat.shapes import read_messages, steps
 
@@ -168,3 +169,12 @@ def test_a_message_of_the_ai_sdks_interface_is_several_steps(call: dict[str, Any
             ("assistant", "So.", [], []),
         ]
         assert found[0].parts[0] == Reasoning("hm")
+
+
+def test_a_text_block_is_its_text_and_has_no_random_id() -> None:
+    text = {"type": "text", "text": "A", "id": "lc_7"}
+    image = {"type": "image", "url": "u", "id": "i-1"}
+
+    assert without_block([text]) == "A"
+    assert without_block([text, image]) == [{"type": "text", "text": "A"}, image]
+    assert without_block([image]) == [image]

@@ -14,7 +14,7 @@ from evaltap.recorder.conventions.chain_values import question_of
 from evaltap.recorder.foreign import attribute
 from evaltap.recorder.observation import UNSEEN, Failure
 from evaltap.recorder.plugins.support import first_items, text_of
-from evaltap.schemas.chat.evidence import Evidence
+from evaltap.schemas.chat.evidence import Evidence, without_drawn_ids
 from evaltap.schemas.chat.media import MediaPart, media_in
 from evaltap.schemas.chat.shapes import read_messages
 from evaltap.schemas.data import JsonObject
@@ -37,7 +37,7 @@ def state_written(output: object) -> object:
 
 def tool_message_value(message: ToolMessage) -> tuple[object, Failure | None]:
     """Return a tool message's content for the model, and the failure it reports."""
-    content = message.content
+    content = without_drawn_ids(message.content)
     failed = message.status == "error"
     text = content if isinstance(content, str) else None
     return content, Failure(message=text) if failed else None
@@ -54,7 +54,7 @@ def tool_output_value(output: object, call_id: str) -> tuple[object, bool]:
         tool_messages = [m for m in update["messages"] if isinstance(m, ToolMessage)]
         output = next((m for m in tool_messages if m.tool_call_id == call_id), output)
     if isinstance(output, ToolMessage):
-        return output.content, output.status == "error"
+        return without_drawn_ids(output.content), output.status == "error"
     return output, False
 
 

@@ -62,11 +62,27 @@ def decode_words(value: object) -> Evidence:
 
 def without_block(value: object) -> object:
     """Return the text of a value that is a single text block (MCP, Strands), else the value."""
+    value = without_drawn_ids(value)
     block = value[0] if isinstance(value, list) and len(value) == 1 else value
     if not isinstance(block, dict) or "text" not in block:
         return value
     is_block = block["type"] == "text" if "type" in block else block is not value
     return block["text"] if is_block and set(block) <= {"text", "type"} else value
+
+
+def without_drawn_ids(value: object) -> object:
+    """Return content blocks without the random ids of LangChain, in which equal results differ."""
+    if type(value) is not list or not any(map(_has_drawn_id, value)):
+        return value
+    return [
+        {key: one for key, one in block.items() if key != "id"} if _has_drawn_id(block) else block
+        for block in value
+    ]
+
+
+def _has_drawn_id(block: object) -> bool:
+    found = block.get("id") if type(block) is dict else None  # runs no code of the user's
+    return type(found) is str and found.startswith("lc_")
 
 
 def argument_values(call: Mapping[str, object]) -> list[object]:
