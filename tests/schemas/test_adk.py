@@ -10,7 +10,7 @@ from pydantic.alias_generators import to_camel
 
 from evaltap.schemas.errors import FormatError
 from evaltap.schemas.files import adk
-from evaltap.schemas.files.documents import read_eval_set
+from evaltap.schemas.files.documents import read_eval_set, read_result
 from evaltap.schemas.formats.case import EvalSet, SessionInput
 from support.builders.cases import make_case, make_tool, make_turn
 
@@ -298,3 +298,44 @@ def test_recorded_turns_and_context_are_read_from_the_form_of_trpc_agent_python(
     assert [(one.role, one.content) for one in read.context_messages if one] == [
         ("assistant", "Hi")
     ]
+
+
+def test_results_of_adk_have_their_runs_statuses_and_turns(tmp_path: Path) -> None:
+    pytest.importorskip("google.adk.evaluation.eval_result")
+    from google.adk.evaluation.eval_case import Invocation
+    from google.adk.evaluation.eval_metrics import EvalMetricResult, EvalMetricResultPerInvocation
+    from google.adk.evaluation.eval_result import EvalCaseResult
+    from google.adk.evaluation.evaluator import EvalStatus
+    from google.adk.evaluation.local_eval_set_results_manager import LocalEvalSetResultsManager
+
+    turn = Invocation.model_validate(ADK_SET["eval_cases"][0]["conversation"][0])
+
+    def result(status: EvalStatus, score: float | None) -> EvalCaseResult:
+        metric = EvalMetricResult(metric_name="m", threshold=0.5, score=score, eval_status=status)
+        pair = EvalMetricResultPerInvocation(actual_invocation=turn, eval_metric_results=[metric])
+        return EvalCaseResult(
+            eval_id="c",
+            final_eval_status=status,
+            overall_eval_metric_results=[metric],
+            eval_metric_result_per_invocation=[pair],
+            session_id="s-1",
+        )
+
+    runs = [
+        result(EvalStatus.PASSED, 1.0),
+        result(EvalStatus.FAILED, 0.0),
+        result(EvalStatus.NOT_EVALUATED, None),
+    ]
+    LocalEvalSetResultsManager(str(tmp_path)).save_eval_set_result("app", "set", runs)
+    (path,) = tmp_path.rglob("*.evalset_result.json")
+
+    read = read_result(path)
+
+    assert read.eval_set_id == "set"
+    assert [
+        (one.eval_id, one.run_id, one.overall_eval_metric_results[0].eval_status)
+        for one in read.eval_case_results
+    ] == [("c", 1, "passed"), ("c", 2, "failed"), ("c", 3, "not_evaluated")]
+    actual = read.eval_case_results[0].eval_metric_result_per_invocation[0].actual_invocation
+    assert actual is not None
+    assert [tool.name for tool in actual.tools if tool] == ["get_order", "ping"]

@@ -29,7 +29,7 @@ from evaltap.recorder.telemetry.otlp_json import items_of, read_documents
 from evaltap.recorder.telemetry.spans import LogRecord, Span
 from evaltap.schemas.data import CaseData, Json, JsonObject
 from evaltap.schemas.errors import EvaltapError, FormatError
-from evaltap.schemas.files.adk import from_adk, is_adk_eval_set
+from evaltap.schemas.files.adk import from_adk, from_adk_result, is_adk_eval_set, is_adk_result
 from evaltap.schemas.files.adk_older import is_older_eval_file, newer_eval_set
 from evaltap.schemas.files.documents import case_data
 from evaltap.schemas.files.magic_numbers import log_instead, store_instead
@@ -295,18 +295,11 @@ def _rows(whole: object, path: str, name: str) -> _Rows:
 
 
 def _rows_of_object(whole: JsonObject, path: str, name: str) -> _Rows | None:
-    if results := objects(whole.get("eval_case_results")):
-        cases = []
-        for one in results:
-            found = objects(one.get("eval_metric_result_per_invocation"))
-            turns = [each.get("actual_invocation") for each in found]
-            cases.append(
-                {"eval_id": one.get("session_id") or one.get("eval_id"), "conversation": turns}
-            )
-        made = _cases_of_adk({"eval_set_id": name, "eval_cases": cases}, path)
-        return _recorded(made), "ADK eval result"
+    form = "eval result"
+    if is_adk_result(whole):
+        whole, form = from_adk_result(whole, path=path), "ADK eval result"
     if results := objects(whole.get("evalCaseResults")):
-        return [*map(_of_result, results)], "eval result"
+        return [*map(_of_result, results)], form
     if is_adk_eval_set(whole):
         made = _cases_of_adk(whole, path)
         if any("actualConversation" in case for case in made):

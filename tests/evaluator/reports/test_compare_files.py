@@ -147,6 +147,28 @@ def test_sessions_in_which_only_the_new_version_crashed_are_compared(
     assert {case["outcome"] for case in mended["cases"]} == {"newly_passing"}
 
 
+def test_results_of_adk_are_compared_run_by_run(evaltap: Evaltap) -> None:
+    """As `adk eval --num_runs 2` writes them; 1 is passed, 2 failed."""
+    for name, status in (("base", 1), ("head", 2)):
+        metric = {
+            "metric_name": "m",
+            "threshold": 1.0,
+            "score": 2.0 - status,
+            "eval_status": status,
+        }
+        results = [
+            {"eval_set_id": "s", "eval_id": f"c{n}", "overall_eval_metric_results": [metric]}
+            for n in range(20)
+            for _ in range(2)
+        ]
+        Path(f"{name}.evalset_result.json").write_text(json.dumps({"eval_case_results": results}))
+
+    code, found = compared(evaltap, "base.evalset_result.json", "head.evalset_result.json")
+
+    assert (code, found["verdict"], len(found["cases"])) == (1, "regression", 20)
+    assert (found["base"]["runs"], found["head"]["runs"]) == (2, 2)
+
+
 def two_turns(number: int, *, crashes: bool, first: int = 0) -> dict[str, Any]:
     """A session; one that crashes does so in its first turn, and one that begins later lacks the others."""
     asked = [{"role": "user", "content": f"Question {place}"} for place in (0, 1)][first:]

@@ -280,7 +280,7 @@ class CompareOptions:
     BASE and HEAD are each one of:
       X.duckdb, X.duckdb#RUN,RUN      all its runs, or these runs, as trials
       baseline.json, X.scores.jsonl   written by `evaltap runs export`
-      X.evalset_result.json           a result file with several runs
+      X.evalset_result.json           results of evaltap, tRPC-Agent or Google ADK
       X.duckdb@SINCE/UNTIL            live traffic of a period
       X.duckdb@NAME=VALUE,...         live traffic with these values; the names are
                                       those of `evaltap estimate --by`

@@ -6,6 +6,7 @@ tRPC-Agent-Python has the same form, with recorded turns and context messages.
 Keys without a counterpart here (`final_session_state`, `app_details`, durations, …) are preserved.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
@@ -15,6 +16,7 @@ from evaltap.schemas.formats.case import EvalCase, EvalSet, Invocation, SessionI
 from evaltap.schemas.formats.message import Message
 from evaltap.schemas.formats.model import WireModel
 
+_STATUSES: Final = {1: "passed", 2: "failed", 3: "not_evaluated"}
 STOP_SIGNAL: Final = "</finished>"
 MOST_TURNS: Final = 20
 """How ADK's simulated users end a conversation: by what they say, or after so many turns."""
@@ -35,6 +37,32 @@ def _begins_with_parts(data: JsonObject) -> bool:
         return "parts" in message and "content" not in message
     except (AttributeError, KeyError, IndexError, TypeError):
         return False
+
+
+def is_adk_result(data: object) -> bool:
+    """Return whether decoded JSON is an eval result of ADK (`.adk/eval_history`) or tRPC-Agent-Python."""
+    return isinstance(data, dict) and "eval_case_results" in data
+
+
+def from_adk_result(data: Mapping[str, object], *, path: str = "") -> JsonObject:
+    """Convert a decoded eval result of ADK, whose runs of a case follow one another.
+
+    Raises FormatError with the place that does not fit.
+    """
+    reader = _Reader(path)
+    rest = dict(data)
+    given = enumerate(reader.items(rest, "eval_case_results", ""))
+    cases = [reader.result(item, f"eval_case_results[{i}]") for i, item in given]
+    runs: Counter[str] = Counter()
+    for case in cases:
+        runs[str(case["evalId"])] += 1
+        case["runId"] = runs[str(case["evalId"])]
+    return {
+        "evalSetResultId": _take(rest, "eval_set_result_id"),
+        "evalSetResultName": _take(rest, "eval_set_result_name"),
+        "evalSetId": _take(rest, "eval_set_id"),
+        "evalCaseResults": cases,
+    }
 
 
 def from_adk(data: Mapping[str, object], *, path: str = "") -> EvalSet:
@@ -118,6 +146,45 @@ class _Reader:
             else None,
             **rest,
         }
+
+    def result(self, value: object, place: str) -> JsonObject:
+        rest = self.as_object(value, place)
+        key = "eval_metric_result_per_invocation"
+        turns = enumerate(self.items(rest, key, place))
+        return {
+            "evalSetId": _take(rest, "eval_set_id"),
+            "evalId": _take(rest, "eval_id") or rest.get("session_id"),
+            "finalEvalStatus": _status(_take(rest, "final_eval_status")),
+            "overallEvalMetricResults": self.metrics(rest, "overall_eval_metric_results", place),
+            "evalMetricResultPerInvocation": [
+                self.turn_result(item, f"{place}.{key}[{i}]") for i, item in turns
+            ],
+            "sessionId": _take(rest, "session_id"),
+            "userId": _take(rest, "user_id"),
+        }
+
+    def turn_result(self, value: object, place: str) -> JsonObject:
+        rest = self.as_object(value, place)
+        actual, expected = _take(rest, "actual_invocation"), _take(rest, "expected_invocation")
+        return {
+            "actualInvocation": actual and self.turn(actual, f"{place}.actual_invocation"),
+            "expectedInvocation": expected and self.turn(expected, f"{place}.expected_invocation"),
+            "evalMetricResults": self.metrics(rest, "eval_metric_results", place),
+        }
+
+    def metrics(self, data: JsonObject, key: str, place: str) -> list[JsonObject]:
+        found = []
+        for number, item in enumerate(self.items(data, key, place)):
+            rest = self.as_object(item, f"{place}.{key}[{number}]")
+            found.append(
+                {
+                    "metricName": _take(rest, "metric_name"),
+                    "score": _take(rest, "score"),
+                    "evalStatus": _status(_take(rest, "eval_status")),
+                    "threshold": _take(rest, "threshold"),
+                }
+            )
+        return found
 
     def scenario(self, value: object, place: str) -> JsonObject:
         rest = self.as_object(value, place)
@@ -205,6 +272,10 @@ class _Reader:
                     author = event.get("author") or ""
                     texts.append({"role": "assistant", "content": given["text"], "name": author})
         return _joined(calls, responses), texts
+
+
+def _status(value: Json) -> Json:
+    return _STATUSES.get(value, value) if isinstance(value, int) else value
 
 
 def _joined(calls: list[JsonObject], responses: list[JsonObject]) -> list[JsonObject]:

@@ -130,10 +130,12 @@ def metrics_of(given: Sequence[EvalMetric | Json], *, path: str = "") -> list[Ev
 
 
 def read_result(path: Path) -> EvalSetResult:
-    """Read a result file; also the older form, a JSON string that contains the object."""
+    """Read a result file, also of ADK; in an older form, it is a JSON string that contains the object."""
     data = canonical.loads(read_bytes(path), path=str(path))
     if isinstance(data, str):
         data = canonical.loads(data.encode(), path=str(path), place="the JSON inside the string")
+    if adk.is_adk_result(data):
+        data = adk.from_adk_result(data, path=str(path))
     return parse(EvalSetResult, data, path=str(path))
 
 

@@ -87,7 +87,8 @@ def read_side(text: str) -> Side:
     data = canonical.loads(read_bytes(path), path=str(path))
     if isinstance(data, dict) and "format" in data:
         return read_baseline(data, path)
-    if isinstance(data, str) or (isinstance(data, dict) and "evalCaseResults" in data):
+    results = {"evalCaseResults", "eval_case_results"}
+    if isinstance(data, str) or (isinstance(data, dict) and not results.isdisjoint(data)):
         return read_result_side(path)
     raise FormatError(f"contains no scores; expected {FORMS}", path=str(path))
 
