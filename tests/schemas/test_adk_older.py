@@ -128,6 +128,53 @@ def test_a_configuration_names_the_metrics_of_adk(tmp_path: Path) -> None:
     assert (found.id, found.content and found.content.text) == ("kind", "The answer is kind.")
 
 
+def test_a_configuration_of_trpc_agent_python_names_metrics_as_their_file_does(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = {"match": "contains", "case_insensitive": True}
+    trajectory = {
+        "default": {"name": {"match": "exact"}, "arguments": {"ignore_tree": {"match": True}}},
+        "overrides": {"match": {"result": {"ignore": True}}},
+        "order_sensitive": True,
+    }
+    judge = {"rubrics": [{"id": "r", "content": {"text": "?"}}], "knowledge_tool_names": ["look"]}
+    path = tmp_path / "test_config.json"
+    path.write_text(
+        json.dumps(
+            {
+                "metrics": [
+                    {
+                        "metric_name": "a",
+                        "threshold": 0.8,
+                        "criterion": {"tool_trajectory": trajectory},
+                    },
+                    {"metric_name": "b", "criterion": {"final_response": {"text": given}}},
+                    {"metric_name": "c", "criterion": {"llm_judge": judge}},
+                ],
+                "num_runs": 5,
+            }
+        )
+    )
+
+    written = [one.model_dump(by_alias=True) for one in read_metrics(path)]
+
+    assert [one["criterion"] for one in written] == [
+        {
+            "toolTrajectory": {
+                "defaultStrategy": {
+                    "name": {"matchStrategy": "exact"},
+                    "arguments": {"ignoreTree": {"match": True}},
+                },
+                "toolStrategy": {"match": {"result": {"ignore": True}}},
+                "orderSensitive": True,
+            }
+        },
+        {"finalResponse": {"text": {"caseInsensitive": True, "matchStrategy": "contains"}}},
+        {"llmJudge": {"rubrics": judge["rubrics"], "retrievalTools": ["look"]}},
+    ]
+    assert "--runs 5" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("criterion", "score"),
     [  # as Google ADK 2.13 scores them

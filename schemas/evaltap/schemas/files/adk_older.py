@@ -3,13 +3,14 @@
 Before May 2025 an eval file was a list of turns (`query`, `expected_tool_use`, `reference`), one
 conversation, or a list of such lists with names (`name`, `data`, `initial_session`). The
 configuration lists metrics and thresholds: `{"criteria": {"response_match_score": 0.8}}`.
+That of tRPC-Agent-Python may hold `metrics` instead, those of tRPC-Agent-Go under other names.
 """
 
 import re
 from collections.abc import Mapping
 from typing import Final
 
-from evaltap.schemas.data import JsonObject
+from evaltap.schemas.data import Json, JsonObject
 from evaltap.schemas.errors import FormatError
 from evaltap.schemas.files.validation import describe
 from evaltap.schemas.text import did_you_mean
@@ -116,13 +117,17 @@ def _objects(
 
 
 def is_test_config(data: object) -> bool:
-    """Return whether decoded JSON is ADK's test configuration."""
-    return isinstance(data, dict) and isinstance(data.get("criteria"), dict)
+    """Return whether decoded JSON is a test configuration of ADK or tRPC-Agent-Python."""
+    if not isinstance(data, dict):
+        return False
+    return isinstance(data.get("criteria"), dict) or isinstance(data.get("metrics"), list)
 
 
-def metrics_of_config(data: JsonObject, *, path: str = "") -> list[JsonObject]:
+def metrics_of_config(data: JsonObject, *, path: str = "") -> list[Json]:
     """Convert the metrics of a test configuration to those of a metrics file."""
-    metrics = []
+    if isinstance(data.get("metrics"), list):  # of tRPC-Agent-Python
+        return [_renamed(one) if isinstance(one, dict) else one for one in data["metrics"]]
+    metrics: list[Json] = []
     for name, given in data["criteria"].items():
         place = f"criteria.{name}"
         options = _snake_case(given) if isinstance(given, dict) else {"threshold": given}
@@ -147,6 +152,32 @@ def metrics_of_config(data: JsonObject, *, path: str = "") -> list[JsonObject]:
             raise FormatError(error.detail, path=path, place=where) from None
         metrics.append({"metricName": name, "threshold": threshold, **metric})
     return metrics
+
+
+_NAMES: Final = {
+    "match": "matchStrategy",
+    "default": "defaultStrategy",
+    "overrides": "toolStrategy",
+    "text_strategy": "text",
+    "json_strategy": "json",
+    "knowledge_tool_names": "retrievalTools",
+}
+"""Keys of a criterion of tRPC-Agent-Python; the others are those of tRPC-Agent-Go in snake_case."""
+_FREE: Final = {"ignore_tree", "ignoreTree", "rubrics", "judge_model", "judgeModel"}
+"""Keys whose contents are the same, or the user's own."""
+
+
+def _renamed(data: JsonObject) -> JsonObject:
+    found: JsonObject = {}
+    for key, value in data.items():
+        name = _NAMES.get(key, key)
+        if isinstance(value, dict) and key not in _FREE:
+            by_tool = name == "toolStrategy"
+            value = (
+                {tool: _renamed(one) for tool, one in value.items()} if by_tool else _renamed(value)
+            )
+        found[name] = value
+    return found
 
 
 def _snake_case(data: JsonObject) -> JsonObject:

@@ -96,9 +96,12 @@ def _eval_set(data: Json, path: Path) -> EvalSet:
 
 
 def read_metrics(path: Path) -> list[EvalMetric]:
-    """Read a metrics file, a JSON array of uniquely named metrics, or ADK's test_config.json."""
+    """Read a metrics file, a JSON array of uniquely named metrics, or a test_config.json of ADK or
+    tRPC-Agent-Python."""
     data = _read_json(path)
     if adk_older.is_test_config(data):
+        if (runs := data.get("num_runs", 1)) != 1:
+            warn_once(f"{path}: num_runs is {runs}; repeat runs with `evaltap run --runs {runs}`")
         data = adk_older.metrics_of_config(data, path=str(path))
     if not isinstance(data, list):
         raise FormatError(
