@@ -127,7 +127,10 @@ def _status(options: MonitorStatusOptions) -> int:
     elif not states:
         print(_counted_states(states))
     for one in [] if options.json else states:
-        print(visible(f"{state_line(one.event)}; evaluated {one.evaluated_at:%Y-%m-%d %H:%M} UTC"))
+        last = one.no_turn_since
+        old = "" if last is None else f", no turn that counts since {last:%Y-%m-%d %H:%M} UTC"
+        evaluated = f"; evaluated {one.evaluated_at:%Y-%m-%d %H:%M} UTC"
+        print(visible(state_line(one.event) + old + evaluated))
     return _code([one.event for one in states]) if states else 3
 
 

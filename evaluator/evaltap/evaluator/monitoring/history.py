@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from evaltap.evaluator.analysis.estimates.turns import COMMON
@@ -168,6 +168,12 @@ class WatchState(NamedTuple):
     event: Event
     evaluated_at: datetime
     """UTC, without a time zone."""
+
+    @property
+    def no_turn_since(self) -> datetime | None:
+        """The newest turn that counted, if all is well only because none has come for a day."""
+        last = self.event.at if self.event.status == "ok" else None
+        return last if last and self.evaluated_at - last > timedelta(days=1) else None
 
 
 def read_states(store: StoreReader) -> list[WatchState]:

@@ -178,9 +178,7 @@ class LimitWatch:
         yield from state.events
         if state.firing:
             return
-        if until is not None:  # hours may have passed since the last turn
-            window.slide((), until)
-        if state.seen is None or window.estimate() is None:
+        if state.seen is None:
             few = f"fewer than {_FEWEST} sessions in {counted(self._watch.hours, 'hour')}"
             if not done:
                 few = "the first five minutes have not ended"
