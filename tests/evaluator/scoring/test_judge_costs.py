@@ -16,7 +16,7 @@ from evaltap.evaluator.scoring.judge_session import JudgeSettings as SessionSett
 from evaltap.evaluator.scoring.judges.budget import Budget, BudgetedJudge, BudgetLimits
 from evaltap.evaluator.scoring.judges.endpoint import JudgeSettings
 from evaltap.evaluator.scoring.judges.limits import Limiter
-from evaltap.evaluator.scoring.judges.prices import GivenPrices, pricing_of
+from evaltap.evaluator.scoring.judges.prices import pricing_of
 from evaltap.evaluator.scoring.judges.provider import EnvironmentJudges, JudgeChain, PricedJudge
 from evaltap.evaluator.scoring.judges.settings import judge_prices
 from evaltap.schemas.errors import ConfigurationError
@@ -57,17 +57,16 @@ def test_prices_are_those_given_else_those_of_the_one_who_bills() -> None:
     given, known = pricing_of(PRICED), pricing_of(listed)
 
     assert given is not None
-    assert given.cost_usd(1000, 100) == pytest.approx(0.0012)
+    assert given(1000, 100) == pytest.approx(0.0012)
     assert known is not None
-    assert known.cost_usd(1000, 200) > 0
+    assert known(1000, 200) > 0
     assert pricing_of(at_home) is None
     assert pricing_of(replace(listed, model="no-such-model-1")) is None
 
 
 def test_an_answer_with_a_price_and_tokens_has_a_cost_and_any_other_has_none() -> None:
     replies = [JudgeReply("y", "m", 1000, 100), JudgeReply("y", "m", None, 100)]
-    prices = GivenPrices(JudgePrices(input_per_million=1.0, output_per_million=2.0))
-    judge = PricedJudge(ScriptedJudge(replies), prices)
+    judge = PricedJudge(ScriptedJudge(replies), pricing_of(PRICED))
 
     assert judge.answer(REQUEST).cost_usd == pytest.approx(0.0012)
     assert judge.answer(REQUEST).cost_usd is None

@@ -12,6 +12,7 @@ from evaltap.evaluator.cases.identity import CaseIdentity
 from evaltap.evaluator.cases.origin import NamedCase, is_sampled, traffic_weight
 from evaltap.evaluator.scoring.contract.context import Status
 from evaltap.evaluator.scoring.evaluators.catalogue import described
+from evaltap.evaluator.scoring.judges.settings import criteria_of
 from evaltap.evaluator.scoring.results.rows import (
     CuratedCaseRow,
     JudgedTurn,
@@ -102,13 +103,7 @@ def _unpaired(
 
 def compares(metric: EvalMetric) -> bool:
     """Return whether a metric compares with a reference."""
-    criterion = metric.criterion
-    if criterion is None:
-        return False
-    members = criterion.suite.metrics if criterion.suite else ()
-    return bool(criterion.tool_trajectory or criterion.final_response) or any(
-        map(compares, members)
-    )
+    return any(one.tool_trajectory or one.final_response for one in criteria_of(metric))
 
 
 def needs_expected(metric: EvalMetric) -> bool:

@@ -7,7 +7,7 @@ to the JSON form, so there is a single reader of spans.
 import base64
 import math
 from collections.abc import Iterable, Iterator
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
@@ -20,19 +20,17 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from evaltap.schemas.data import JsonObject
 from evaltap.schemas.errors import FormatError
 
+Request = TypeVar("Request", bound=Message)
 
-def decode_traces(data: bytes, *, path: str = "") -> JsonObject:
+
+def decode_traces(data: bytes) -> JsonObject:
     """Return a traces export request in its JSON form; raises FormatError when it is not one."""
-    request = ExportTraceServiceRequest()
-    _parse(request, data, path)
-    return _traces_json(request)
+    return _traces_json(_parsed(ExportTraceServiceRequest(), data))
 
 
-def decode_logs(data: bytes, *, path: str = "") -> JsonObject:
+def decode_logs(data: bytes) -> JsonObject:
     """Return a logs export request in its JSON form; raises FormatError when it is not one."""
-    request = ExportLogsServiceRequest()
-    _parse(request, data, path)
-    return _logs_json(request)
+    return _logs_json(_parsed(ExportLogsServiceRequest(), data))
 
 
 def decode_any(data: bytes, *, path: str = "") -> JsonObject:
@@ -43,12 +41,12 @@ def decode_any(data: bytes, *, path: str = "") -> JsonObject:
     records is the right one. Metrics are not read.
     """
     traces, metrics = ExportTraceServiceRequest(), ExportMetricsServiceRequest()
-    if _try(traces, data) is not None and _has_spans(traces):
+    if _try(traces, data) and _has_spans(traces):
         return _traces_json(traces)
-    if _try(metrics, data) is not None and _has_metrics(metrics):
+    if _try(metrics, data) and _has_metrics(metrics):
         return {"resourceMetrics": []}
     logs = ExportLogsServiceRequest()
-    if _try(logs, data) is None or not _has_logs(logs):
+    if not _try(logs, data) or not _has_logs(logs):
         raise FormatError(
             "not an OTLP protobuf request of traces, logs or metrics; is it truncated?", path=path
         )
@@ -64,33 +62,29 @@ def messages_of(file: BinaryIO) -> Iterator[bytes]:
 def trace_ids(data: bytes) -> set[str]:
     """Return the trace ids of the spans, or log records, of a request in lower-case hex."""
     traces, logs = ExportTraceServiceRequest(), ExportLogsServiceRequest()
-    if _try(traces, data) is not None and _has_spans(traces):
-        found = {
-            span.trace_id
-            for resource in traces.resource_spans
-            for scope in resource.scope_spans
-            for span in scope.spans
-        }
-    elif _try(logs, data) is not None:
-        found = {
-            record.trace_id
-            for resource in logs.resource_logs
-            for scope in resource.scope_logs
-            for record in scope.log_records
-        }
-    else:
-        found = set()
-    return {one.hex() for one in found}
+    found: Iterable[Span | LogRecord] = ()
+    if _try(traces, data) and _has_spans(traces):
+        found = _spans(traces)
+    elif _try(logs, data):
+        found = _records(logs)
+    return {one.trace_id.hex() for one in found}
+
+
+def _spans(request: ExportTraceServiceRequest) -> Iterator[Span]:
+    for resource in request.resource_spans:
+        for scope in resource.scope_spans:
+            yield from scope.spans
+
+
+def _records(request: ExportLogsServiceRequest) -> Iterator[LogRecord]:
+    for resource in request.resource_logs:
+        for scope in resource.scope_logs:
+            yield from scope.log_records
 
 
 def _has_spans(request: ExportTraceServiceRequest) -> bool:
-    spans = [
-        span
-        for resource in request.resource_spans
-        for scope in resource.scope_spans
-        for span in scope.spans
-    ]
-    return not spans or any(len(span.trace_id) == 16 and len(span.span_id) == 8 for span in spans)
+    whole = [len(span.trace_id) == 16 and len(span.span_id) == 8 for span in _spans(request)]
+    return not whole or any(whole)
 
 
 def _has_metrics(request: ExportMetricsServiceRequest) -> bool:
@@ -105,24 +99,23 @@ def _has_metrics(request: ExportMetricsServiceRequest) -> bool:
 def _has_logs(request: ExportLogsServiceRequest) -> bool:
     return any(
         record.time_unix_nano or record.observed_time_unix_nano or record.HasField("body")
-        for resource in request.resource_logs
-        for scope in resource.scope_logs
-        for record in scope.log_records
+        for record in _records(request)
     )
 
 
-def _try(message: Message, data: bytes) -> Message | None:
+def _try(message: Message, data: bytes) -> bool:
+    """Return whether the data is a message of this kind, which is then filled."""
     try:
         message.ParseFromString(data)
     except DecodeError:
-        return None
+        return False
+    return True
+
+
+def _parsed(message: Request, data: bytes) -> Request:
+    if not _try(message, data):
+        raise FormatError(f"not a protobuf {type(message).__name__}; is it truncated?")
     return message
-
-
-def _parse(message: Message, data: bytes, path: str) -> None:
-    if _try(message, data) is None:
-        name = type(message).__name__
-        raise FormatError(f"not a protobuf {name}; is it truncated?", path=path)
 
 
 def _traces_json(request: ExportTraceServiceRequest) -> JsonObject:
@@ -219,9 +212,4 @@ def _value(value: AnyValue) -> JsonObject:
 
 
 _NOT_FINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}
-_KINDS = {
-    "string_value": "stringValue",
-    "bool_value": "boolValue",
-    "int_value": "intValue",
-    "double_value": "doubleValue",
-}
+_KINDS = {f"{one}_value": f"{one}Value" for one in ("string", "bool", "int", "double")}

@@ -76,19 +76,11 @@ class Budget:
     def __init__(self, limits: BudgetLimits) -> None:
         self.limits = limits
         self._changed = Condition()
-        self._spent = Spending()
-        self._reserved = Spending()
-        self._refused = 0
-
-    @property
-    def spent(self) -> Spending:
+        self.spent = Spending()
         """The spending so far, including the worst case of requests whose answer never arrived."""
-        return self._spent
-
-    @property
-    def refused(self) -> int:
+        self._reserved = Spending()
+        self.refused = 0
         """The number of requests that were not sent."""
-        return self._refused
 
     def reserve(self, worst: Spending) -> None:
         """Reserve the worst case of a request; raise BudgetSpentError if it does not fit into the budget.
@@ -102,9 +94,9 @@ class Budget:
     def try_reserve(self, worst: Spending) -> bool:
         """Like `reserve`, but return False instead of waiting."""
         with self._changed:
-            if short := self._short(self._spent.plus(self._reserved).plus(worst)):
-                if not self._reserved.calls or self._short(self._spent.plus(worst)):
-                    self._refused += 1
+            if short := self._short(self.spent.plus(self._reserved).plus(worst)):
+                if not self._reserved.calls or self._short(self.spent.plus(worst)):
+                    self.refused += 1
                     raise BudgetSpentError(f"budget spent: {short}")
                 return False
             self._reserved = self._reserved.plus(worst)
@@ -113,18 +105,18 @@ class Budget:
     def settle(self, worst: Spending, actual: Spending) -> None:
         with self._changed:
             self._reserved = self._reserved.plus(worst, -1)
-            self._spent = self._spent.plus(actual)
+            self.spent = self.spent.plus(actual)
             self._changed.notify_all()
 
     def record(self, spent: Spending, refused: int) -> None:
         """Add spending and refusals of other machines."""
         with self._changed:
-            self._spent = self._spent.plus(spent)
-            self._refused += refused
+            self.spent = self.spent.plus(spent)
+            self.refused += refused
 
     def _short(self, wanted: Spending) -> str:
         """Return the bound that `wanted` would exceed, with the rest; empty if it exceeds none."""
-        limits, spent = self.limits, self._spent
+        limits, spent = self.limits, self.spent
         if limits.usd is not None and wanted.usd > limits.usd + _ROUNDING:
             return f"{spent.usd:.6f} of {limits.usd:g} USD, the next call could pass it"
         if limits.tokens is not None and wanted.tokens > limits.tokens:
@@ -192,7 +184,7 @@ class BudgetedJudge:
         return self._spending(*(w if k is None else k for k, w in zip(known, worst, strict=True)))
 
     def _spending(self, input_tokens: int, output_tokens: int) -> Spending:
-        usd = self._pricing.cost_usd(input_tokens, output_tokens) if self._pricing else 0.0
+        usd = self._pricing(input_tokens, output_tokens) if self._pricing else 0.0
         return Spending(usd, input_tokens + output_tokens, 1)
 
 

@@ -110,7 +110,7 @@ class PricedJudge:
     def _priced(self, reply: JudgeReply) -> JudgeReply:
         if self._pricing is None or reply.input_tokens is None or reply.output_tokens is None:
             return reply
-        cost = self._pricing.cost_usd(reply.input_tokens, reply.output_tokens)
+        cost = self._pricing(reply.input_tokens, reply.output_tokens)
         return replace(reply, cost_usd=cost)
 
 

@@ -1,14 +1,20 @@
 """Numeric settings of judges in the environment: timeout, retries, limits, prices."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
 from evaltap.schemas.errors import ConfigurationError
 from evaltap.schemas.formats.criteria import EmbeddingModel
-from evaltap.schemas.formats.metric import EvalMetric, JudgeModel, JudgePrices, LlmJudgeCriterion
+from evaltap.schemas.formats.metric import (
+    Criterion,
+    EvalMetric,
+    JudgeModel,
+    JudgePrices,
+    LlmJudgeCriterion,
+)
 
 DEFAULT_TIMEOUT: Final = timedelta(seconds=60)
 DEFAULT_RETRIES: Final = 2
@@ -124,19 +130,18 @@ def judge_models(criterion: LlmJudgeCriterion) -> list[JudgeModel | None]:
 
 def judge_models_of(metric: EvalMetric) -> list[JudgeModel | None]:
     """Return the judge models of a metric, including those of the metrics in its suite."""
-    criterion = metric.criterion
-    if criterion is None:
-        return []
-    models = judge_models(criterion.llm_judge) if criterion.llm_judge else []
-    suite = criterion.suite.metrics if criterion.suite else []
-    return [*models, *(model for part in suite for model in judge_models_of(part))]
+    judges = [one.llm_judge for one in criteria_of(metric) if one.llm_judge]
+    return [model for judge in judges for model in judge_models(judge)]
 
 
 def embedding_models_of(metric: EvalMetric) -> list[EmbeddingModel | None]:
     """Return the embedding models of a metric, including those of the metrics in its suite."""
-    criterion = metric.criterion
-    if criterion is None:
-        return []
-    models = [criterion.embedding.model] if criterion.embedding else []
-    suite = criterion.suite.metrics if criterion.suite else []
-    return [*models, *(model for part in suite for model in embedding_models_of(part))]
+    return [one.embedding.model for one in criteria_of(metric) if one.embedding]
+
+
+def criteria_of(metric: EvalMetric) -> Iterator[Criterion]:
+    """Yield the criteria of a metric and of the metrics in its suite."""
+    if metric.criterion is not None:
+        yield metric.criterion
+        for member in metric.criterion.suite.metrics if metric.criterion.suite else ():
+            yield from criteria_of(member)
