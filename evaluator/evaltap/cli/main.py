@@ -323,8 +323,7 @@ def _run_command(arguments: Sequence[str], command: str) -> int:
         say(command, error)
         return error.exit_code
     except ModuleNotFoundError as error:
-        missing = _missing_extra(error, command)
-        if missing is None:
+        if (missing := _missing_extra(error, command)) is None:
             raise
         say(command, missing)
         return 2

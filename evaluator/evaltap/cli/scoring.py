@@ -90,8 +90,7 @@ def case_scorer(
     command: str, path: Path, options: ScoringOptions, judges: JudgeSession
 ) -> ChosenMetrics:
     """Build the scorer of the metrics file; raise InputError if it has none or an unusable metric."""
-    metrics = read_metrics(path)
-    if not metrics:
+    if not (metrics := read_metrics(path)):
         raise InputError(f"{path}: contains no metrics; add at least one")
     check_code(metrics, path, allowed=options.limits.allow_code)
     metrics = _with_thresholds(
@@ -137,8 +136,7 @@ def thresholds_of_deepeval(command: str, metrics: Sequence[EvalMetric]) -> dict[
         name = re.split(r"[:.]", part.metric)[-1].removesuffix("Metric")
         words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)
         variable = f"DEEPEVAL_{words.upper()}_THRESHOLD"
-        text = os.environ.get(variable, "").strip()
-        if not text:
+        if not (text := os.environ.get(variable, "").strip()):
             continue
         try:
             found[metric.metric_name] = share(text)

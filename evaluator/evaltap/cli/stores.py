@@ -45,7 +45,6 @@ def keys_of(store: StoreReader, choice: Choice) -> list[CaseKey] | None:
     if not choice:
         return None
     catch_up(store)
-    found = chosen_keys(store, choice)
-    if not found:
+    if not (found := chosen_keys(store, choice)):
         raise InputError(no_case(choice, [store.path], store))
     return found

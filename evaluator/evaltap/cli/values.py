@@ -154,8 +154,7 @@ def host_and_port(text: str) -> tuple[str, int] | None:
 
 def address(text: str) -> tuple[str, int]:
     """Parse a host and a port; a port alone means this machine."""
-    found = host_and_port(text)
-    if found is None:
+    if (found := host_and_port(text)) is None:
         raise argparse.ArgumentTypeError(
             f"'{text}' is not an address; expected HOST:PORT, e.g. 127.0.0.1:9464"
         )

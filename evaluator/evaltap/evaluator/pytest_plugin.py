@@ -63,8 +63,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     from evaltap.evaluator.pytest_scoring import read_cases
 
     path = metafunc.definition.path.parent / settings["cases"]
-    cases = _read(lambda: read_cases(path))
-    if not cases:
+    if not (cases := _read(lambda: read_cases(path))):
         raise pytest.Collector.CollectError(
             f"evaltap: {path}: contains no eval cases; add at least one"
         )

@@ -62,8 +62,7 @@ def _scorer(node: pytest.Item, settings: Mapping[str, Any]) -> CaseScorer:
 def _metrics(
     node: pytest.Item, settings: Mapping[str, Any]
 ) -> tuple[list[EvalMetric], Registry | None]:
-    given = settings.get("metrics")
-    if not given:
+    if not (given := settings.get("metrics")):
         raise InputError("no metrics; name a metrics file or a list of metrics")
     metrics, registry = read_given(
         node.path.parent / given if isinstance(given, str | Path) else given

@@ -189,8 +189,7 @@ class Dialogue:
     def _redacted(self, turns: list[CaseData]) -> list[CaseData]:
         if self.redactor is None:
             return turns
-        found = self.redactor({"conversation": turns})
-        if found is None:
+        if (found := self.redactor({"conversation": turns})) is None:
             raise PartnerError("reference_error", "the expected turns could not be redacted")
         kept: list[CaseData] = found[0]["conversation"]
         return kept

@@ -60,8 +60,7 @@ def evaltap_agent(request: pytest.FixtureRequest) -> object:
 def pytest_evaltap_case(item: pytest.Item, case: "CaseData") -> "CaseData | None":
     """Run the agent on a case; without an agent, the case is scored as it is."""
     request: pytest.FixtureRequest = item._request  # type: ignore[attr-defined]  # no public name
-    agent = request.getfixturevalue("evaltap_agent")
-    if agent is None:
+    if (agent := request.getfixturevalue("evaltap_agent")) is None:
         return None
     # Only now: pytest loads this plugin wherever evaltap is installed.
     from evaltap.experiments.in_process import run_case

@@ -245,8 +245,7 @@ def planned(request: Request, store: Store, config: Mapping[str, str]) -> Plan:
     name, runs = request.cases.name, request.runs
     if not request.resume:
         return Plan(new_id(), request.cases, runs, request.agent, request.version)
-    before = units.last_started(store, name)
-    if before is None:
+    if (before := units.last_started(store, name)) is None:
         raise InputError(
             f"--resume: no experiment on the set {name!r} in {store.path}; leave it out"
         )

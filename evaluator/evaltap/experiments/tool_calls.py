@@ -125,8 +125,7 @@ class MockChoice:
 
     def told(self, cases: Sequence[RunCase], agent: str) -> str:
         """Say what answers an agent's tool calls, and which tools may run."""
-        policy = self.policy(cases)
-        if policy is None:
+        if (policy := self.policy(cases)) is None:
             return "the agent's tools run for real"
         recorded = self._recorded(cases)
         known = f"{', '.join(recorded[:8])}{', …' if len(recorded) > 8 else ''}"

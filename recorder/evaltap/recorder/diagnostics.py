@@ -66,16 +66,14 @@ def diagnose(environment: Mapping[str, str] | None = None) -> list[Diagnostic]:
 
 def _provider() -> Diagnostic:
     about = "tracer provider"
-    trace = sys.modules.get("opentelemetry.trace")
-    if trace is None:
+    if (trace := sys.modules.get("opentelemetry.trace")) is None:
         return Diagnostic(
             about, "OpenTelemetry is not loaded in this process", "note", _IN_THE_AGENT
         )
     provider = trace.get_tracer_provider()
     kind = type(provider)
     name = f"{kind.__module__}.{kind.__qualname__}"
-    processors = _processors(provider)
-    if processors is None:
+    if (processors := _processors(provider)) is None:
         return Diagnostic(
             about,
             f"{name}: spans are discarded",
@@ -98,8 +96,7 @@ _IN_THE_AGENT = "to check an agent, call evaltap.recorder.diagnose() in its proc
 
 def _processors(provider: object) -> list[str] | None:
     """Return the names of the provider's processors, None if it does not support processors."""
-    held = getattr(provider, "_active_span_processor", None)
-    if held is None:
+    if (held := getattr(provider, "_active_span_processor", None)) is None:
         return None
     found: list[str] = []
     for one in getattr(held, "_span_processors", ()):

@@ -36,8 +36,7 @@ def install_command_of(
 
 
 def _requirement(extra: str, source: Mapping[str, Any]) -> str:
-    url = str(source.get("url") or "")
-    if not url:
+    if not (url := str(source.get("url") or "")):
         return f"'evaltap[{extra}]'"
     if "dir_info" in source:
         folder = shlex.quote(f"{unquote(urlsplit(url).path)}[{extra}]")

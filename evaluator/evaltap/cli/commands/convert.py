@@ -65,8 +65,7 @@ def _convert(options: ConvertOptions, out: Path, config: EvalConfig | None) -> i
     found = dataset_cases(options.files, columns, split=options.split, app_name=options.app_name)
     if is_lines_name(out):
         return write_case_lines(out, found)
-    cases = list(found)
-    if not cases:
+    if not (cases := list(found)):
         raise InputError("no rows found; expected at least one")
     write_eval_set(out, {"evalSetId": eval_set_name(out), "evalCases": cases})
     return len(cases)

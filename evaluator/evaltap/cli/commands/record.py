@@ -57,8 +57,7 @@ def record_otlp(options: OtlpOptions) -> int:
     sessions: set[tuple[str, str, str]] = set()
     refused: Mapping[Path, int] = {}
     try:
-        first = next(cases, None)
-        if first is None:
+        if (first := next(cases, None)) is None:
             raise InputError(
                 f"found {counted(report.spans, 'span')} in {counted(report.traces, 'trace')}, but no agent"
                 " runs; expected spans of an instrumented agent (docs/how-to/record-opentelemetry.md"

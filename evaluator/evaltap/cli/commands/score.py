@@ -121,8 +121,7 @@ def _score_case_files(
     """Score files of cases, joined with the references if there are any."""
     paths, bad_lines = trials.files.paths, [*bad_lines, *trials.files.bad_lines]
     _report_trials(options, trials)
-    references = read_references(options.scoring.expected)
-    if references is None:
+    if (references := read_references(options.scoring.expected)) is None:
         return _score_files(options, chosen, paths, bad_lines)
     with joined_files(paths, references) as (joined, count):
         code = _score_files(options, chosen, joined.paths, [*bad_lines, *joined.bad_lines])

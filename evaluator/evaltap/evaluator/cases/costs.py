@@ -63,8 +63,7 @@ def computed_cost(
     for model, inputs, outputs, cached, written in each:
         if inputs is None or outputs is None or min(inputs, outputs) < 0:
             return None
-        price = _price_of(model)
-        if price is None:
+        if (price := _price_of(model)) is None:
             return None
         total += price(inputs, outputs, cached or 0, written or 0)
     return total if each else None

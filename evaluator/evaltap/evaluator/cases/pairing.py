@@ -152,8 +152,7 @@ def with_case_rubrics(
     for number, data in enumerate(rubrics, start=1):
         if data is None:
             raise UnscorableCaseError(f"case rubric {number}: rubric is nil")
-        name = str(data.get("metricName") or "").strip()
-        if not name:
+        if not (name := str(data.get("metricName") or "").strip()):
             raise UnscorableCaseError(f"case rubric {number}: metricName is empty")
         fields = {key: value for key, value in data.items() if key != "metricName"}
         rubric = Rubric.model_validate(fields)

@@ -230,8 +230,7 @@ class _Reader:
         return tuple(found)
 
     def time(self, given: Mapping[str, Json], key: str) -> datetime | None:
-        written = self.value(given, key, "")
-        if not written:
+        if not (written := self.value(given, key, "")):
             return None
         try:
             found = datetime.fromisoformat(written)

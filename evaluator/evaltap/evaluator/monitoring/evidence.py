@@ -34,8 +34,7 @@ RATES: Final = 24
 
 def rates_of(turns: Iterable[WatchedTurn], until: datetime) -> tuple[RateAt, ...]:
     """Return the weighted share or mean of turns in equal spans of time, from the first turn to `until`."""
-    given = list(turns)
-    if not given:
+    if not (given := list(turns)):
         return ()
     begins = min(turn.started_at for turn in given)
     length = max((until - begins) / RATES, timedelta(minutes=1))

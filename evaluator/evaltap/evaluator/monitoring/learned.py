@@ -559,8 +559,7 @@ def _since_change(turns: Sequence[WatchedTurn], longest: int, watch: Watch) -> F
     sessions = [one.turns[:longest] for one in sessions_of(turns)]
     if unit_of(watch):
         return mean_of_turns(sessions)
-    found = estimate(Profile(cells_of(one)) for one in sessions)
-    if found is None:
+    if (found := estimate(Profile(cells_of(one)) for one in sessions)) is None:
         return None
     return Found(found.rate.value, *found.rate.interval, found.rate.n, found.sessions)
 

@@ -190,8 +190,7 @@ class LimitWatch:
         self, ends: datetime, window: _Window, state: _State, slice_: Mapping[str, str]
     ) -> _State:
         watch = self._watch
-        found = window.estimate()
-        if found is None:
+        if (found := window.estimate()) is None:
             return state._replace(seen=None)
         firing, events = state.firing, state.events
         if not firing and _beyond(watch, found.low, found.high):

@@ -144,8 +144,7 @@ class _Application:
     async def show(self, route: PageRoute, request: Request) -> Response:
         """Return a page, a part of it, or its data."""
         started = time.perf_counter()
-        session = session_of(request, self._access, self._site)
-        if session is None:
+        if (session := session_of(request, self._access, self._site)) is None:
             return to_login(request)
         page_request = self._page_request(session, dict(request.query_params))
         if not session.person.may(route.role):
@@ -187,8 +186,7 @@ class _Application:
     async def act(self, route: ActionRoute, request: Request) -> Response:
         """Write what a form requests, and redirect."""
         started = time.perf_counter()
-        session = session_of(request, self._access, self._site)
-        if session is None:
+        if (session := session_of(request, self._access, self._site)) is None:
             return to_login(request)
         page_request = self._page_request(session, await _form(request))
         if not session.person.may(route.role):
@@ -297,8 +295,7 @@ class _Application:
 
     async def static(self, request: Request) -> Response:
         """Return a static file, whose name contains a hash of its content."""
-        file = assets().get(f"/static/{request.path_params['name']}")
-        if file is None:
+        if (file := assets().get(f"/static/{request.path_params['name']}")) is None:
             return PlainTextResponse("no such file", 404)
         return FileResponse(file, headers={"Cache-Control": f"public, max-age={_YEAR}, immutable"})
 

@@ -366,8 +366,7 @@ def judged_cases(scored: ReportedScores) -> Iterator[tuple[CaseKey, CaseData]]:
 
 
 def _judged(case: CaseReport, verdicts: Mapping[CaseKey, GateVerdict]) -> CaseReport:
-    verdict = verdicts.get(case.key)
-    if verdict is None:
+    if (verdict := verdicts.get(case.key)) is None:
         return case
     status = case.status
     if verdict.status == _INCOMPLETE and status == "passed":

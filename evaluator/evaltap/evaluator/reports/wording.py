@@ -70,8 +70,7 @@ def with_rubrics(reason: str, verdicts: Iterable[RubricReason]) -> str:
         if one.rubric_id and one.score is not None:
             samples.setdefault(one.sample, []).append(one)
     found = {"\n".join(one.reason for one in rows): rows for rows in samples.values()}
-    texts = sorted(filter(str.strip, found), key=len, reverse=True)
-    if not texts:
+    if not (texts := sorted(filter(str.strip, found), key=len, reverse=True)):
         return reason
     any_text = re.compile("|".join(map(re.escape, texts)))
     return any_text.sub(lambda match: " · ".join(map(_rubric, found[match[0]])), reason)
@@ -95,8 +94,7 @@ def _calls(found: re.Match[str]) -> str:
 
 
 def _call(text: str) -> str:
-    found = _CALL.fullmatch(text.strip())
-    if found is None:
+    if (found := _CALL.fullmatch(text.strip())) is None:
         return text
     if not found["why"]:
         return f"{found['name']}: expected, not called"

@@ -117,8 +117,7 @@ class JudgeSession:
         Call it after `services` and before the first case. If `required`, an unreachable model raises
         ConfigurationError. A judge whose answers are cached needs no connection.
         """
-        connections = dict.fromkeys(self._reaching(metrics))
-        if not connections:
+        if not (connections := dict.fromkeys(self._reaching(metrics))):
             return
         messages: dict[str, None] = {}
         for connect in connections:

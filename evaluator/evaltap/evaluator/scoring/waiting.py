@@ -54,8 +54,7 @@ def in_thread(
     function: Callable[Parameters, Result], *args: Parameters.args, **named: Parameters.kwargs
 ) -> Result:
     """Call a function that may block, on another thread if greenlets share this one; return its result."""
-    loop = _loop()
-    if loop is None:
+    if (loop := _loop()) is None:
         return function(*args, **named)
     return _result_of(loop.run_in_executor(None, partial(function, *args, **named)))
 
@@ -95,8 +94,7 @@ class Condition(threading.Condition):
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for a notification; return False after the timeout."""
-        loop = _loop()
-        if loop is None:
+        if (loop := _loop()) is None:
             return super().wait(timeout)
         woken = loop.create_future()
         self._futures.append(woken)

@@ -105,8 +105,7 @@ def _microseconds(time: datetime) -> int:
 
 def _there(values: Sequence[object]) -> bytes | None:
     """Return the validity bitmap: a bit for each value, 0 for None.  None if no value is None."""
-    missing = values.count(None)
-    if not missing:
+    if not (missing := values.count(None)):
         return None
     if missing == len(values):
         return bytes((missing + 7) // 8)

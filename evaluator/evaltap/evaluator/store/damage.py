@@ -58,8 +58,7 @@ def translated(path: Path) -> Iterator[None]:
             raise
         raise KeyboardInterrupt from error
     except duckdb.Error as error:
-        problem = explained(error, path)
-        if problem is None:
+        if (problem := explained(error, path)) is None:
             raise
         raise problem from error
 

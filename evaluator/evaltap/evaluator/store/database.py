@@ -510,8 +510,7 @@ class ReadingStore(Store):
             try:
                 return super()._asked(ask)
             except NoMemoryError:
-                wider = next(self._limits, None)
-                if wider is None:
+                if (wider := next(self._limits, None)) is None:
                     raise
                 self._execute(wider)
 

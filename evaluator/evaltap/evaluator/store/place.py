@@ -60,8 +60,7 @@ class Place(Protocol):
 
 def place_of(path: Path) -> Place:
     """Return the place that a path names; as a Path, `s3://bucket/prefix` has one slash less."""
-    found = _URL.fullmatch(path.as_posix())
-    if found is None:
+    if (found := _URL.fullmatch(path.as_posix())) is None:
         return Folder(path)
     from evaltap.evaluator.store.bucket import Bucket  # an optional package: obstore
 

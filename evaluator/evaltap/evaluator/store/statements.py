@@ -58,12 +58,10 @@ def refuse_other(statements: str) -> None:
         if statement.type != duckdb.StatementType.SELECT:
             if _PLAIN.fullmatch(text):
                 continue
-            wrapped = _WRAPPED.fullmatch(text)
-            if wrapped is None:
+            if (wrapped := _WRAPPED.fullmatch(text)) is None:
                 raise _not_reading(text, statement.type.name)
             text = wrapped["query"]
-        tree = _parsed(text)
-        if tree is None:
+        if (tree := _parsed(text)) is None:
             raise _not_reading(statement.query, statement.type.name)
         for name, is_source in _functions(tree):
             if is_source and name not in _SOURCES:

@@ -152,8 +152,7 @@ def pause_after(asked_for: str | None, number: int) -> float:
 
 def openai_agent(text: str, recorder: Recorder) -> EndpointAgent:
     """Return the agent of `openai:MODEL@http://host/v1`; its key is in the environment only."""
-    found = _OPENAI.fullmatch(text)
-    if found is None:
+    if (found := _OPENAI.fullmatch(text)) is None:
         raise InputError(f"--agent {text}: expected openai:MODEL@http://host/v1")
     model = found["model"]
     return EndpointAgent(

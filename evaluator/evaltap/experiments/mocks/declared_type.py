@@ -25,8 +25,7 @@ def in_declared_type(result: Json, function: Callable[..., Any] | None) -> Any: 
         return result
     # The types and what makes them are the user's: any code, and any exception.
     with suppress(Exception):
-        adapter = _adapter(function)
-        if adapter is None:
+        if (adapter := _adapter(function)) is None:
             return result
         made = adapter.validate_json(orjson.dumps(result))
         if same(made, result, {}, near):  # plain JSON: 1 stays 1 where a float is declared

@@ -142,8 +142,7 @@ class _Handler(BaseHTTPRequestHandler):
             raise _Unreadable(400, f"the trailers cannot be read: {error}") from error
 
     def _chunk_size(self) -> int:
-        line = _CHUNK.fullmatch(self.rfile.readline(_LONGEST_LINE))
-        if line is None:
+        if (line := _CHUNK.fullmatch(self.rfile.readline(_LONGEST_LINE))) is None:
             raise _Unreadable(400, "expected the size of a chunk")
         return int(line[1], 16)
 

@@ -94,8 +94,7 @@ class TurnMocks:
         writes: Writes | None = None,
     ) -> Any:  # what the function would return, or RUN
         """Return the result of a call, or RUN for a tool without a mock; raise ToolMiss."""
-        mock = self._mock(name, arguments)
-        if mock is None:
+        if (mock := self._mock(name, arguments)) is None:
             return RUN
         result = mock.result
         if mock.prompt:
@@ -106,8 +105,7 @@ class TurnMocks:
         self, name: str, arguments: object, *, agent: str = "", writes: Writes | None = None
     ) -> Any:
         """Do the same without holding up the event loop."""
-        mock = self._mock(name, arguments)
-        if mock is None:
+        if (mock := self._mock(name, arguments)) is None:
             return RUN
         return await self._generated(mock, arguments, None) if mock.prompt else mock.result
 

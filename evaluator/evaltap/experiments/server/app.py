@@ -209,8 +209,7 @@ class EvaluationApi:
 
     async def _create_run(self, request: Request, _: Names) -> Response:
         asked = await body_of(RunRequest, request)
-        set_id = asked.set_id.strip()
-        if not set_id:
+        if not (set_id := asked.set_id.strip()):
             raise RefusedError(400, "setId must not be empty")
         if asked.num_runs is not None and asked.num_runs < 1:
             raise RefusedError(400, "numRuns must be greater than 0 when provided")
@@ -458,8 +457,7 @@ def present(name: str) -> str:
 
 
 def _set_id(request: Request) -> str:
-    found = request.query_params.get("setId", "").strip()
-    if not found:
+    if not (found := request.query_params.get("setId", "").strip()):
         raise RefusedError(400, "setId must not be empty")
     return found
 

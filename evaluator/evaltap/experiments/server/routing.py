@@ -59,8 +59,7 @@ class Routes:
         trimmed = path.removesuffix("/")
         segments = [unquote(one) for one in trimmed.removeprefix("/").split("/")]
         for route in self._routes:
-            names = route.names(segments)
-            if names is None:
+            if (names := route.names(segments)) is None:
                 continue
             if request.method == "OPTIONS":
                 return Response(status_code=204, headers={"Allow": ", ".join(route.methods)})

@@ -147,8 +147,7 @@ def pairwise_best(scorer: CaseScorer, made: Sequence[CapturedTurn]) -> Chosen:
     wins, margins = [0.0] * len(made), [0.0] * len(made)
     compared = [False] * len(made)
     for one, other in combinations(range(len(made)), 2):
-        margin = _margin(scorer, made[one], made[other])
-        if margin is None:
+        if (margin := _margin(scorer, made[one], made[other])) is None:
             continue
         compared[one] = compared[other] = True
         margins[one] += margin

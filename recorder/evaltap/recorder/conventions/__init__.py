@@ -84,8 +84,7 @@ def read_span(span: Span, logs: Sequence[LogRecord] = ()) -> Reading | None:
     ]
     for reading in readings:
         drop_empty_ids(reading)
-    merged = merge(readings)
-    if merged is None:
+    if (merged := merge(readings)) is None:
         return None
     if merged.kind == "model" and merged.output is not None:
         merged.output = tuple(without_fragments(merged.output))

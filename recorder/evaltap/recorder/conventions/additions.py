@@ -152,7 +152,6 @@ class Requests:
     marks = (SESSION,)
 
     def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
-        session = first_text(span.attributes, SESSION)
-        if session is None:
+        if (session := first_text(span.attributes, SESSION)) is None:
             return None
         return Reading(self.name, session_id=session, user_id=first_text(span.attributes, USER))

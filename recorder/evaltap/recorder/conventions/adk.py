@@ -39,8 +39,7 @@ class Adk:
     marks = (PREFIX, "gen_ai.system")
 
     def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
-        prefix = _prefix(span)
-        if prefix is None:
+        if (prefix := _prefix(span)) is None:
             return None
         attributes = span.attributes
         first_word, _, rest = span.name.partition(" ")

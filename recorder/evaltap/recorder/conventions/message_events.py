@@ -92,8 +92,7 @@ def _input(name: str, body: Mapping[str, object]) -> Iterator[Message]:
         prompt = decode(body.get("gen_ai.prompt")).value
         yield from read_messages(_dialogue(prompt) if isinstance(prompt, str) else prompt)
         return
-    role = _ROLES.get(name)
-    if role is None:
+    if (role := _ROLES.get(name)) is None:
         return
     yield from _message(role, body)
 

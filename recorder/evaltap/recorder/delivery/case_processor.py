@@ -57,8 +57,7 @@ class CaseProcessor:
         """Return the case without anything that must not be written; raises DropCaseError."""
         if not self._config.capture_content:
             case = withhold_content(case)
-        redactor = self._redactor_of()
-        if redactor is None:
+        if (redactor := self._redactor_of()) is None:
             return case
         try:
             redacted = redactor(case)

@@ -165,8 +165,7 @@ class SessionHold:
         for session in self._sampler.due():
             yield self._decide(session)
         while everything or self._is_beyond(1):
-            oldest = self._sampler.oldest()
-            if oldest is None:
+            if (oldest := self._sampler.oldest()) is None:
                 return
             yield self._decide(oldest)
 

@@ -227,8 +227,7 @@ class EvaltapPlugin(BasePlugin):
     def _tool_called(
         self, tool: "BaseTool", arguments: Mapping[str, object], context: "ToolContext"
     ) -> None:
-        run = self._runs.get(context.invocation_id)
-        if run is None:
+        if (run := self._runs.get(context.invocation_id)) is None:
             return
         key = run.observed.tool_called(
             context.function_call_id,

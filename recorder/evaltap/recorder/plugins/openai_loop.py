@@ -151,8 +151,7 @@ class Loop:
         """
         named = [call for call in self.pending if call.name == name]
         same = [call for call in named if call.arguments == raw_arguments]
-        found = next(iter(same or named), None)
-        if found is None:
+        if (found := next(iter(same or named), None)) is None:
             return None
         self.pending.remove(found)
         return found.key

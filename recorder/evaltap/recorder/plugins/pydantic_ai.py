@@ -170,8 +170,7 @@ class EvaltapCapability(AbstractCapability[object]):
         run.user_message(_prompt(ctx.prompt), _media(ctx.prompt))
 
     def _finished(self, ctx: "RunContext[object]", result: "AgentRunResult[object]") -> None:
-        level = self._levels.pop(ctx.run_id, None)
-        if level is None:
+        if (level := self._levels.pop(ctx.run_id, None)) is None:
             return
         self._catch_up(level, result.new_messages())
         self._not_run(level)
@@ -184,8 +183,7 @@ class EvaltapCapability(AbstractCapability[object]):
         level.run.end()
 
     def _failed(self, ctx: "RunContext[object]", error: BaseException) -> None:
-        level = self._levels.pop(ctx.run_id, None)
-        if level is None:
+        if (level := self._levels.pop(ctx.run_id, None)) is None:
             return
         self._not_run(level)
         if not level.nested:
@@ -197,8 +195,7 @@ class EvaltapCapability(AbstractCapability[object]):
         request_context: "ModelRequestContext",
         response: ModelResponse,
     ) -> None:
-        level = self._levels.get(ctx.run_id)
-        if level is None:
+        if (level := self._levels.get(ctx.run_id)) is None:
             return
         messages = request_context.messages
         output_tools = {tool.name for tool in request_context.model_request_parameters.output_tools}

@@ -183,8 +183,7 @@ class EvaltapHooks(HookProvider):
         return level
 
     def _ended(self, source: object, result: "AgentResult | None" = None) -> None:
-        level = self._levels.pop(id(source), None)
-        if level is None:
+        if (level := self._levels.pop(id(source), None)) is None:
             return
         if not hasattr(source, "messages"):
             _ORCHESTRATED.set(level.outer_run)
@@ -205,8 +204,7 @@ class EvaltapHooks(HookProvider):
         level.run.end()
 
     def _message(self, agent: "Agent", message: Message) -> None:
-        level = self._levels.get(id(agent))
-        if level is None:
+        if (level := self._levels.get(id(agent))) is None:
             return
         content = message.get("content", [])
         if message.get("role") != "assistant":
@@ -249,8 +247,7 @@ class EvaltapHooks(HookProvider):
                 return
 
     def _called(self, agent: "Agent", use: ToolUse) -> None:
-        level = self._levels.get(id(agent))
-        if level is None:
+        if (level := self._levels.get(id(agent))) is None:
             return
         call_id = use["toolUseId"]
         key = level.keys[call_id] = level.run.tool_called(
@@ -264,8 +261,7 @@ class EvaltapHooks(HookProvider):
         level.calls[call_id] = enter((level.run, key))
 
     def _returned(self, event: AfterToolCallEvent) -> None:
-        level = self._levels.get(id(event.agent))
-        if level is None:
+        if (level := self._levels.get(id(event.agent))) is None:
             return
         call_id = event.tool_use["toolUseId"]
         enter(level.calls.pop(call_id, None))

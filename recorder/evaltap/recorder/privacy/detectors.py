@@ -86,8 +86,7 @@ def _found(text: str, *, identifier: bool, entropy: bool, depth: int) -> list[Fi
 
 def _is_random(identifier: str) -> bool:
     """Return whether it is hexadecimal ids whose bytes are no text, as those of few random ones are."""
-    ids = _RE.random_ids.fullmatch(identifier)
-    if ids is None:
+    if (ids := _RE.random_ids.fullmatch(identifier)) is None:
         return False
     return not any(text_in_hex(one.replace("-", "")) for one in ids.groups() if one)
 

@@ -178,8 +178,7 @@ def redacted_value(value: object, redactor: Redactor) -> Any:
             redacted = [redacted_value(case, redactor) for case in cases]
             # Keep the order of the file, so that cases stay where they were.
             return {k: redacted if k == name else rest[k] for k in value if k == name or k in rest}
-    finished = redactor(value)
-    if finished is None:
+    if (finished := redactor(value)) is None:
         raise InputError("the redactor drops this case; remove it from the file first")
     return finished[0]
 

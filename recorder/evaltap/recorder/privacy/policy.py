@@ -175,8 +175,7 @@ class PolicyApplier:
     def _messages(self, part: JsonObject, names: tuple[str, ...]) -> JsonObject:
         treated, taken = dict(part), []
         for name in names:
-            value = part.get(name)
-            if value is None:
+            if (value := part.get(name)) is None:
                 continue
             if name in self._hashed:
                 treated[name] = self._hashed_message(value)

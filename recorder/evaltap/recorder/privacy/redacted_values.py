@@ -362,8 +362,7 @@ class ValueRedactor:
 
     def _with_json_lines(self, text: str, report: RedactionReport, nested: int) -> str:
         """Redact JSON that starts on a line of its own: the rest of a text, or one line."""
-        first = _RE.json_line.search(text)
-        if first is None:
+        if (first := _RE.json_line.search(text)) is None:
             return text
         tail = text[first.start() : max(text.rfind("}"), text.rfind("]")) + 1]
         redacted = self._json_text(tail, report, nested)

@@ -53,8 +53,7 @@ def values_of_label(value: Mapping[str, Any]) -> tuple[Name, frozenset[str]]:
     """Return what the label of `{"name": ..., "value": ...}` means, and the keys that hold the value."""
     if len(value) > 16:
         return Name.PLAIN, frozenset()
-    held = _BOTH.intersection(value)
-    if not held:
+    if not (held := _BOTH.intersection(value)):
         return Name.PLAIN, frozenset()
     for label in _ANY_LABEL.intersection(value):
         name = value[label]

@@ -381,8 +381,7 @@ def _model(
 ) -> Iterator[ModelCalled]:
     """Yield a model call, or what a further line of its message adds."""
     message = line["message"]
-    used = added_by_block(message.get("usage"), message.get("id"), messages)
-    if used is None:
+    if (used := added_by_block(message.get("usage"), message.get("id"), messages)) is None:
         return
     yield ModelCalled(
         run_id,

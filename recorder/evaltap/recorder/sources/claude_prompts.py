@@ -65,8 +65,7 @@ def _prompt_text(line: JsonObject) -> str | None:
     blocks = blocks_of(line)
     if any(block.get("type") == "tool_result" for block in blocks):
         return None
-    text = _user_words(blocks)
-    if not text:
+    if not (text := _user_words(blocks)):
         return None
     if _COMMAND in text:
         command = (_between(text, "command-name"), _between(text, "command-args"))

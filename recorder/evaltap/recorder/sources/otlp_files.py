@@ -306,8 +306,7 @@ _Messages = Sequence[Message]
 def _call(trace_id: str, span_id: str, logs: Sequence[LogRecord]) -> tuple[_Messages, _Messages]:
     """Return what a model received and what it answered, according to the records of its span."""
     span = Span(trace_id, span_id, "", logs[0].time_ns, logs[0].time_ns)
-    reading = MessageEvents().read(span, logs)
-    if reading is None:
+    if (reading := MessageEvents().read(span, logs)) is None:
         return (), ()
     return reading.input or (), since_user(reading.output or ())
 

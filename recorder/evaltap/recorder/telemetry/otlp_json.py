@@ -308,8 +308,7 @@ class _Place:
 def _entries(
     holder: Mapping[str, object], at: _Place, key: str
 ) -> Iterator[tuple[Mapping[str, object], _Place]]:
-    items = _get(holder, key)
-    if items is None:
+    if (items := _get(holder, key)) is None:
         return
     here = at / key
     if not isinstance(items, list):

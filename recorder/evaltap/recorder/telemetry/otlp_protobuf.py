@@ -195,8 +195,7 @@ def _attributes(attributes: Iterable[KeyValue]) -> list[JsonObject]:
 
 
 def _value(value: AnyValue) -> JsonObject:
-    kind = value.WhichOneof("value")
-    if kind is None:
+    if (kind := value.WhichOneof("value")) is None:
         return {}
     content = getattr(value, kind)
     if kind == "array_value":

@@ -261,8 +261,7 @@ class TraceBuffer:
 
     def _reopen(self, trace_id: str) -> GatheredTrace:
         """Return a trace that was read before, or a new one."""
-        kept = self._read.pop(trace_id, None)
-        if kept is None:
+        if (kept := self._read.pop(trace_id, None)) is None:
             return GatheredTrace(trace_id)
         trace: GatheredTrace = unpack(kept[2]) if isinstance(kept[2], bytes) else kept[2]
         return trace

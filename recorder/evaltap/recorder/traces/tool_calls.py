@@ -200,8 +200,7 @@ class ToolCalls:
 
     def _with_id(self, node: Node) -> _Slot | None:
         """Return the call with the id of this span, if it has one, that the span is of."""
-        same = self._same_id(node.reading.call_id)
-        if not same:
+        if not (same := self._same_id(node.reading.call_id)):
             return None
         # Two instrumentations write a span each, one within the other; an agent makes calls of its own.
         above = set(takewhile(lambda one: one.kind not in ("agent", "run"), node.ancestors()))

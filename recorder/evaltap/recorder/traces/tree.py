@@ -158,8 +158,7 @@ def merge_tool_events(nodes: Iterable[Node]) -> None:
     open_calls: dict[str, list[Node]] = {}
     events = [node for node in nodes if node.kind == "tool" and node.span.name[:5] == "tool."]
     for node in sorted(events, key=lambda node: (node.span.start_ns, node.span.end_ns)):
-        found = _EVENT.match(node.span.name)
-        if found is None:
+        if (found := _EVENT.match(node.span.name)) is None:
             continue
         reading = node.reading
         if reading.tool_name in (None, node.span.name):

@@ -94,8 +94,7 @@ class _Reader:
         return parse(EvalSet, given, path=self._path)
 
     def items(self, data: JsonObject, key: str, place: str) -> list[object]:
-        value = _take(data, key)
-        if value is None:
+        if (value := _take(data, key)) is None:
             return []
         if not isinstance(value, list):
             where = f"{place}.{key}" if place else key

@@ -13,8 +13,7 @@ _CUT_OFF: Final = {"type": "incomplete", "message": "the run did not end"}
 
 def with_run_errors(case: CaseData) -> CaseData:
     """Return a case in which every failed run has tRPC-Agent-Go's error answer."""
-    turns = case.get("actualConversation")
-    if not turns:
+    if not (turns := case.get("actualConversation")):
         return case
     shown = [turn if turn is None else with_run_error(turn) for turn in turns]
     return {**case, "actualConversation": shown}

@@ -158,8 +158,7 @@ def _note(log: LocalLog, going: list[tuple[int, str]]) -> None:
     manifests: dict[str, int] = {}
     for offset, headers in going:
         record = WireRecord(None, None, unpack_headers(headers))
-        producer_id = record.header("producer_id")
-        if not producer_id:
+        if not (producer_id := record.header("producer_id")):
             continue
         if is_manifest(record):
             manifests[producer_id] = offset

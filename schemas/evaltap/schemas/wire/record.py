@@ -283,8 +283,7 @@ def _feedback(opened: Envelope, body: object) -> Feedback:
 
 
 def _number(text: str) -> int:
-    number = parse_seq(text)
-    if number is None:
+    if (number := parse_seq(text)) is None:
         raise RecordError(
             Reason.MISSING_HEADER,
             f"header seq is {text!r:.40}; expected a number from 1 to {LARGEST_COUNT}",

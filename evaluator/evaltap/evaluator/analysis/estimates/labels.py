@@ -141,8 +141,7 @@ def choose_labels(turns: Turns, labels: Sequence[Label]) -> LabelledTurns:
         key = tuple(turn[: len(turns.by) + 2])
         session = turn[-2]
         found.setdefault(key, []).append((verdict, session, weight / probability, passes))
-    used = len(set(seen.values()))
-    if not used:
+    if not (used := len(set(seen.values()))):
         raise InputError(
             f"none of {len(labels):,} labels is for a turn with a verdict in this selection"
         )

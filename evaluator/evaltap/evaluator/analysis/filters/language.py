@@ -166,8 +166,7 @@ def _term(text: str, negated: bool, field: str | None, written: str) -> Term:
 
 
 def _of_metric(text: str, field: str, negated: bool, written: str) -> Term:
-    found = _BOUND.fullmatch(written)
-    if found is None:
+    if (found := _BOUND.fullmatch(written)) is None:
         raise _wrong(text, f"{field}:{written}; expected {FIELDS[field]}")
     if field == "score":
         number = _number(text, field, found["value"])

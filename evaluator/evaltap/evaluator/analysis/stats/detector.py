@@ -298,8 +298,7 @@ class Recovery(_Bettors):
 
 def share_of(sessions: Sequence[BadTurns]) -> tuple[float, float]:
     """Return the share of bad turns and its variance, by sessions."""
-    weight = sum(session.weight for session in sessions)
-    if not weight:
+    if not (weight := sum(session.weight for session in sessions)):
         raise ValueError("no turn counts; expected sessions with turns")
     share = sum(session.bad for session in sessions) / weight
     spread = sum((one.bad - share * one.weight) ** 2 for one in sessions) / weight**2

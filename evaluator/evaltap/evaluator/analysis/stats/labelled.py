@@ -79,8 +79,7 @@ class Judged:
         Donner 2008).  None if the function is undefined; an end at which it is undefined does not count.
         """
         point = (self.rate, self.passed.share, self.failed.share)
-        value = function(*point)
-        if value is None:
+        if (value := function(*point)) is None:
             return None
         around = Interval(self.rate - self.half_width, self.rate + self.half_width)
         below = above = 0.0

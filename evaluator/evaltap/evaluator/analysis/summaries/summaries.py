@@ -45,8 +45,7 @@ def current_marks(reader: StoreReader) -> Marks | None:
 
     If another thread maintains them, they may lag behind the rows by a moment.
     """
-    rows = reader.rows(f"SELECT {_FIELDS}, written_at FROM page_marks")
-    if not rows:
+    if not (rows := reader.rows(f"SELECT {_FIELDS}, written_at FROM page_marks")):
         return None
     *values, written_at = rows[0]
     marks, kept = Marks(*values), utc_now() - written_at < _KEPT

@@ -96,8 +96,7 @@ def _columns(
 
 
 def _metric(name: str, grader: Mapping[str, Json], columns: Mapping[str, str]) -> dict[str, Json]:
-    make = _KINDS.get(str(grader.get("type")))
-    if make is None:
+    if (make := _KINDS.get(str(grader.get("type")))) is None:
         raise _UnsupportedError(f"unsupported type; expected one of {', '.join(_KINDS)}")
     return {"metricName": name, **make(grader, columns)}
 

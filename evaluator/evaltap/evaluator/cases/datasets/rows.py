@@ -207,8 +207,7 @@ def _one_turn(
 ) -> tuple[list[dict[str, Json]], list[dict[str, Json]]]:
     """Return the recorded turn and the expected turn of a row, each in a list with at most one item."""
     _refuse_unclear(row, columns, reader)
-    asked = columns.value("input", row)
-    if asked is None:
+    if (asked := columns.value("input", row)) is None:
         raise _no_input(row, columns, reader)
     turn = reader.asked(asked)
     output, wanted = columns.value("output", row), columns.answer(row)

@@ -181,8 +181,7 @@ def _openai(row: Row) -> Row | None:
 
 def _objects(row: Row, mapped: frozenset[str]) -> Row | None:
     """Read a row with objects for texts, without what a service notes beside it."""
-    flat = flattened(row, mapped)
-    if flat is None:
+    if (flat := flattened(row, mapped)) is None:
         return None
     if _ours(row) is None:
         notes = _NOTES if _SERVICES & row.keys() else ()
@@ -210,8 +209,7 @@ def _hugging_face(row: Row) -> Row | None:
 
 def _id(row: Row) -> Json:
     """Return evaltap's id from the metadata, or otherwise the tool's id."""
-    ours = _ours(row)
-    if ours is None:
+    if (ours := _ours(row)) is None:
         return row.get("id")
     turn = ours.get("turn")
     return ours["evalId"] if turn is None else f"{ours['evalId']}/{turn}"

@@ -223,8 +223,7 @@ def _item(row: Row, turns: Sequence[tuple[str, str]]) -> Item | None:
 
 def item(store: StoreReader, item_id: str) -> Item:
     """Return an item; raise InputError for an unknown one."""
-    found = items(store, item_id=item_id)
-    if not found:
+    if not (found := items(store, item_id=item_id)):
         raise InputError(f"no item {item_id!r} to review; `evaltap review list` shows the ids")
     return found[0]
 

@@ -74,8 +74,7 @@ def _read_whole(opened: Envelope, line: bytes | None) -> LandedTurn | Manifest |
         return decoded
     case = decoded.case if line is not None else case_data(decoded.case)
     header = {name: value for name, value in case.items() if name not in WITHOUT}
-    fields = case_fields(orjson.dumps(case), strict=False)
-    if fields is None:
+    if (fields := case_fields(orjson.dumps(case), strict=False)) is None:
         raise ValueError("a field has another type than its column")
     origin = TurnOrigin(
         (decoded.app_name, decoded.eval_set_id, decoded.eval_id),

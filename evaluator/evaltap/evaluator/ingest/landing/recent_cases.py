@@ -175,8 +175,7 @@ def _whole(header: str | bytes, turns: Sequence[Case]) -> CaseData:
 
 def _lazy(line: bytes) -> LazyCase:
     """Return the outline of a line that is known to have one."""
-    lazy = lazy_case(line)
-    if lazy is None:
+    if (lazy := lazy_case(line)) is None:
         raise ValueError("a line whose outline was read has none")
     return lazy
 

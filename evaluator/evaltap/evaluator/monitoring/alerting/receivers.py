@@ -156,8 +156,7 @@ def _filled(environ: Mapping[str, str], place: str, text: str) -> str:
     """Return a text with names of environment variables replaced by their values."""
 
     def value(found: re.Match[str]) -> str:
-        given = environ.get(found[1], "").strip()
-        if not given:
+        if not (given := environ.get(found[1], "").strip()):
             raise InputError(
                 f"{place}: the environment variable {found[1]} is not set; set it, or remove the receiver"
             )

@@ -116,8 +116,7 @@ class Access:
         if (person := self._by_token_file(code)) is not None:
             return person
         file = self._codes / _digest(code.strip())
-        found = _read(file)
-        if found is None:
+        if (found := _read(file)) is None:
             return None
         try:
             file.unlink()
@@ -126,8 +125,7 @@ class Access:
         return Person(found["name"], found["role"]) if self._now() < found["until"] else None
 
     def _by_token_file(self, code: str) -> Person | None:
-        path = os.environ.get(TOKEN_FILE_VARIABLE)
-        if not path:
+        if not (path := os.environ.get(TOKEN_FILE_VARIABLE)):
             return None
         try:
             token = Path(path).read_text("utf-8").strip()
@@ -191,8 +189,7 @@ def _digest(secret: str) -> str:
 
 def _session(file: Path) -> Session | None:
     """Return the session in a file, None if it has ended; the file's time is that of its last use."""
-    found = _read(file)
-    if found is None:
+    if (found := _read(file)) is None:
         return None
     try:
         seen_at = file.stat().st_mtime

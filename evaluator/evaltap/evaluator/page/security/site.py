@@ -93,8 +93,7 @@ def refusal(method: str, headers: Mapping[str, str], scheme: str) -> str:
         return ""
     if fetch_site:
         return "" if fetch_site == "same-origin" else f"a {fetch_site} request"
-    origin = headers.get("origin", "")
-    if not origin:
+    if not (origin := headers.get("origin", "")):
         return "a request without Sec-Fetch-Site and Origin"
     own = f"{scheme}://{headers.get('host', '').strip().lower()}"
     return "" if origin.lower() == own else f"a request of {origin[:100]}"

@@ -210,8 +210,7 @@ class CasePage:
 
 def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
     """Read a case; 404 if it does not exist."""
-    found = read(reader, request, request.key)
-    if found is None:
+    if (found := read(reader, request, request.key)) is None:
         return problem(404, f"There is no case {request.key[2]!r} in {request.store_path}.")
     return PageAnswer("case.html.j2", request.key[2], found)
 

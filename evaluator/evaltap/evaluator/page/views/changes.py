@@ -171,8 +171,7 @@ def _may_undo(row: _Done, request: PageRequest) -> bool:
 
 def undo(writer: CursorWriter, request: PageRequest) -> str:
     """Undo one change; return to the list."""
-    rows = _rows(writer, change_id=request["change"])
-    if not rows:
+    if not (rows := _rows(writer, change_id=request["change"])):
         raise InputError(f"unknown change {request['change']!r}")
     (row,) = rows
     if not _may_undo(row, request):

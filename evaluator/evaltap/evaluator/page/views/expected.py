@@ -90,8 +90,7 @@ class ExpectedPage:
 def decided_turns(reader: StoreReader, request: PageRequest, key: CaseKey) -> tuple[Decided, ...]:
     """Return the current decisions about the turns of a case, in order."""
     statement = named(key)
-    rows = reader.rows(_STANDS, statement | {"who": request.person.name})
-    if not rows:
+    if not (rows := reader.rows(_STANDS, statement | {"who": request.person.name})):
         return ()
     places = {row[0]: place for place, row in enumerate(reader.rows(_TURNS, statement), 1)}
     found = {
@@ -105,8 +104,7 @@ def decided_turns(reader: StoreReader, request: PageRequest, key: CaseKey) -> tu
 def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
     """Read the turns of a case in the form in which they would be expected; 404 if none has landed."""
     key = request.key
-    turns = reader.rows(_TURNS, named(key))
-    if not turns:
+    if not (turns := reader.rows(_TURNS, named(key))):
         return problem(404, f"No turn of a case {key[2]!r} has landed in {request.store_path}.")
     by_place = {one.place: one for one in decided_turns(reader, request, key)}
     report = read_case(reader, key, references=request.references, limits=_LIMITS)
@@ -137,8 +135,7 @@ def _case_href(key: CaseKey, request: PageRequest) -> str:
 def use(writer: CursorWriter, request: PageRequest) -> str:
     """Approve the chosen turns as recorded, or as edited in the form."""
     key = key_of(request["case"])
-    turns = writer.rows(_TURNS, named(key))
-    if not turns:
+    if not (turns := writer.rows(_TURNS, named(key))):
         raise InputError(f"no turn of a case {key[2]!r} has landed")
     if request["seen"] != _seen(turns):
         raise InputError("the case has a new turn or revision; reload the page and check it again")

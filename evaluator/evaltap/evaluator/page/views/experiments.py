@@ -267,8 +267,7 @@ def view_one(reader: StoreReader, request: PageRequest) -> PageAnswer:
     (experiment,) = _experiments(reader, rows)
     lines, reasons = _sessions(reader, experiment, rows)
     if session:
-        found = _session_page(reader, request, experiment, lines)
-        if found is None:
+        if (found := _session_page(reader, request, experiment, lines)) is None:
             return problem(404, f"There is no session {session!r} in experiment {name!r}.")
         return PageAnswer("beside.html.j2", session, found)
     shown = request["show"] if request["show"] in TABS else ""

@@ -120,8 +120,7 @@ def _run(row: Mapping[str, Any], state: RunState) -> ScoringRun:
 
 def view_one(reader: StoreReader, request: PageRequest) -> PageAnswer:
     """Read a run; 404 if it does not exist."""
-    found = read_one(reader, request.exact("id"), landing=request.live)
-    if found is None:
+    if (found := read_one(reader, request.exact("id"), landing=request.live)) is None:
         return problem(404, f"There is no run {request.exact('id')!r} in {request.store_path}.")
     return PageAnswer("run.html.j2", request.exact("id"), found)
 
@@ -129,8 +128,7 @@ def view_one(reader: StoreReader, request: PageRequest) -> PageAnswer:
 def read_one(reader: StoreReader, run_id: str, *, landing: bool = False) -> RunPage | None:
     """Return the page of a run; None if it does not exist."""
     lines = newest_first(reader, landing=landing)
-    this = next((line for line in lines if line.run.run_id == run_id), None)
-    if this is None:
+    if (this := next((line for line in lines if line.run.run_id == run_id), None)) is None:
         return None
     summary = summarise(reader, run_id=run_id, worst=WORST)
     return RunPage(

@@ -143,8 +143,7 @@ class Watcher(ConsumerTask):
         return any(watch.signal == SILENCE for watch in self.rules.watch)
 
     def _take(self) -> None:
-        found = self._evaluation.take()
-        if found is None:
+        if (found := self._evaluation.take()) is None:
             return
         took = self._clock() - self._began
         self._not_before = self._clock() + max(LOOK_SECONDS, MOST_OF_TIME * took)

@@ -284,8 +284,7 @@ def _on_topics(location: KafkaLocation, case: str) -> _Place | None:
         )
     source = KafkaSource(location, to_end=True)
     try:
-        bounds = source.bounds()
-        if not bounds:
+        if not (bounds := source.bounds()):
             raise InputError(f"{location}: the cluster has no such topic; check its name")
         left = {partition: end for partition, (start, end) in bounds.items() if start < end}
         source.seek({})

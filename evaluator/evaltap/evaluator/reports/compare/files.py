@@ -197,8 +197,7 @@ def _row(data: Json, path: str, number: int) -> ScoreRow:
         return value
 
     def amount(name: str) -> float | None:
-        value = data.get(name)
-        if value is None:
+        if (value := data.get(name)) is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise wrong(f"`{name}` is {value!r}; expected a number")

@@ -83,8 +83,7 @@ def alike(base: Side, head: Side, *, by_id: bool) -> tuple[Side, Side, list[str]
 def pair_cases(base: Side, head: Side) -> PairedCases:
     """Pair cases by app, eval set and eval id; raise InputError if no case is on both sides."""
     ones, others = set(base.cases), set(head.cases)
-    both = sorted(ones & others)
-    if not both:
+    if not (both := sorted(ones & others)):
         raise InputError(
             f"no case is in both: {base.name} has {_some(ones)}, {head.name} has {_some(others)}; expected"
             " the same app, eval set (by default the file's name) and eval id; `evaltap compare` and `evaltap"
@@ -251,13 +250,11 @@ def slices_of(
     """
     check_by(by, CASE_SLICES)
     turns: Mapping[CaseKey, Sequence[Case]] = {}
-    if not {"app", "eval_set"}.issuperset(by):
-        turns = _turns(base, head, cases)
-        if not turns:
-            raise InputError(
-                f"--by {','.join(by)}: neither {base.name} nor {head.name} has recorded turns; expected a"
-                " DuckDB file with landed turns, or a result file, on at least one side"
-            )
+    if not {"app", "eval_set"}.issuperset(by) and not (turns := _turns(base, head, cases)):
+        raise InputError(
+            f"--by {','.join(by)}: neither {base.name} nor {head.name} has recorded turns; expected a"
+            " DuckDB file with landed turns, or a result file, on at least one side"
+        )
     found: dict[str, Members] = {}
     for name in by:
         values: defaultdict[str, set[CaseKey]] = defaultdict(set)

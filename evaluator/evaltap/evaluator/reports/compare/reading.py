@@ -114,8 +114,7 @@ def compare_selections(base: Selection, head: Selection, rules: Rules) -> Compar
 
 def read_runs(text: str) -> Side:
     """Return the runs that an argument names; raise InputError if it selects traffic."""
-    selection = selection_of(text)
-    if selection is None:
+    if (selection := selection_of(text)) is None:
         return read_side(text)
     if not _is_experiment(selection):
         raise InputError(

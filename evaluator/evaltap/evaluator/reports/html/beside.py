@@ -276,8 +276,7 @@ def _of_run(run: _Run, place: int, fate: Sequence[TurnFate]) -> _Column:
 
 def _mark_fork(found: _Column, calls: list[ToolCall], asked: Mapping[str, Any]) -> None:
     """Mark the call at which the run left the recording, if it did."""
-    fork = fork_of(asked)
-    if fork is None:
+    if (fork := fork_of(asked)) is None:
         return
     found.why, found.is_cut = fork.sentence, bool(asked["misses"])
     places = [at for at, one in enumerate(calls) if one.get("name") == fork.tool]

@@ -283,8 +283,7 @@ class Histogram:
 
 def histogram(counts: Sequence[int], thresholds: Sequence[float], outside: int) -> Histogram | None:
     """Draw counts of scores in equal bins; None if all are empty.  `outside` is mentioned only."""
-    most = max(counts)
-    if not most:
+    if not (most := max(counts)):
         return None
     step = _HISTOGRAM_WIDTH / len(counts)
     columns, said = [], []

@@ -119,8 +119,7 @@ def no_loop(metric: EvalMetric) -> CallsEvaluator:
         )
 
     def measure(calls: Sequence[AnyCall]) -> Finding:
-        loop = find_loop(identities(calls, similarity), repeats, period)
-        if loop is None:
+        if (loop := find_loop(identities(calls, similarity), repeats, period)) is None:
             return Finding(1.0)
         names = [call.get("name") or "" for call in calls[loop.start : loop.start + loop.period]]
         reason = f"{', '.join(names)} repeated {loop.repeats} times from call {loop.start + 1} on"
@@ -153,8 +152,7 @@ def error_recovery(metric: EvalMetric) -> CallsEvaluator:
     unchanged = criterion.unchanged_retries
 
     def measure(calls: Sequence[AnyCall]) -> Finding:
-        found = recoveries(calls, similarity, unchanged=unchanged)
-        if not found:
+        if not (found := recoveries(calls, similarity, unchanged=unchanged)):
             return Finding(None, "no call failed")
         open_ones = [
             f"{calls[place].get('name') or NO_NAME} (call {place + 1})"

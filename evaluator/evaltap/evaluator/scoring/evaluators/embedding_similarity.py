@@ -78,7 +78,6 @@ def _compared(
 ) -> TurnResult:
     if isinstance(pair, MissingEvidence):
         return pair
-    near = cosine(vectors[pair[0]], vectors[pair[1]])
-    if near is None:
+    if (near := cosine(vectors[pair[0]], vectors[pair[1]])) is None:
         return Finding(None, "a text has no vector (the model knows none of its words)")
     return Finding(max(0.0, near), f"cosine {near:.3f}", value=near)

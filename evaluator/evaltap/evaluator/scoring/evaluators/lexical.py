@@ -25,8 +25,7 @@ class LexicalSimilarity(TurnEvaluator):
         self._reference = text_at(criterion.reference, "lexical.reference")
         self.needs, self.needs_expected = self._target.needs, self._reference.needs
         self._algorithm = criterion.algorithm or "dice"
-        measure = MEASURES.get(self._algorithm)
-        if measure is None:
+        if (measure := MEASURES.get(self._algorithm)) is None:
             raise MetricError(
                 f"lexical.algorithm is '{self._algorithm}'; expected {' or '.join(MEASURES)}"
             )

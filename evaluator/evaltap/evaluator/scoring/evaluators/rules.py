@@ -64,8 +64,7 @@ def compile_rules(rules: list[Rule]) -> list[CompiledRule]:
         if rule.id in seen:
             raise MetricError(f"{where} has the id '{rule.id}' again; give each rule its own")
         seen.add(rule.id)
-        make = _TYPES.get(rule.type)
-        if make is None:
+        if (make := _TYPES.get(rule.type)) is None:
             raise MetricError(f"{where} '{rule.id}' has type '{rule.type}'; {_meant(rule.type)}")
         weight = 1.0 if rule.weight is None else rule.weight
         if not 0 <= weight < float("inf"):

@@ -184,8 +184,7 @@ def sentiment(metric: EvalMetric) -> TextEvaluator:
     """`sentiment_score`: the tone of a text, as a score or compared with the desired tone."""
     criterion = require(metric, lambda given: given.sentiment, "sentiment", closed=True)
     mode = criterion.mode or "normalized"
-    make = _MODES.get(mode)
-    if make is None:
+    if (make := _MODES.get(mode)) is None:
         raise MetricError(f"sentiment.mode is '{mode}'; {did_you_mean_one_of(mode, _MODES)}")
     _check_sentiment(criterion, mode)
     find = make(criterion)

@@ -279,8 +279,7 @@ def _line(file: io.BufferedReader) -> bytes:
 def _header_lines(file: io.BufferedReader) -> dict[str, str]:
     headers: dict[str, str] = {}
     for _ in range(MOST_HEADERS):
-        line = _line(file)
-        if not line:
+        if not (line := _line(file)):
             return headers
         name, _, value = line.decode("latin-1").partition(":")
         headers[name.lower()] = value.strip()

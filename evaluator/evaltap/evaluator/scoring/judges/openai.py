@@ -256,8 +256,7 @@ def retry_after(headers: Mapping[str, str]) -> timedelta | None:
             continue
         if math.isfinite(seconds) and seconds >= 0:
             return timedelta(seconds=min(seconds, 86400.0))
-    date = email.utils.parsedate_tz(headers.get("retry-after", ""))
-    if date is None:
+    if (date := email.utils.parsedate_tz(headers.get("retry-after", ""))) is None:
         return None
     try:
         seconds = email.utils.mktime_tz(date) - time.time()

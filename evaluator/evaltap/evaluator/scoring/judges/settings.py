@@ -47,8 +47,7 @@ def timeout_of(variable: str, environ: Mapping[str, str]) -> timedelta:
 
 def judge_retries(environ: Mapping[str, str]) -> int:
     """Return EVALTAP_JUDGE_RETRIES: how often a failed request is retried."""
-    text = environ.get("EVALTAP_JUDGE_RETRIES", "").strip()
-    if not text:
+    if not (text := environ.get("EVALTAP_JUDGE_RETRIES", "").strip()):
         return DEFAULT_RETRIES
     if not (text.isascii() and text.isdigit() and len(text) < 3):
         raise ConfigurationError(f"EVALTAP_JUDGE_RETRIES is '{text}'; expected 0 to 99")
@@ -59,8 +58,7 @@ def judge_limits(environ: Mapping[str, str]) -> JudgeLimits:
     """Return EVALTAP_JUDGE_CONCURRENCY, EVALTAP_JUDGE_RPM and EVALTAP_JUDGE_TPM."""
 
     def whole(name: str) -> int | None:
-        text = environ.get(name, "").strip()
-        if not text:
+        if not (text := environ.get(name, "").strip()):
             return None
         if not (text.isascii() and text.isdigit() and int(text[:16]) > 0 and len(text) <= 16):
             raise ConfigurationError(f"{name} is '{text}'; expected a whole number, 1 or more")

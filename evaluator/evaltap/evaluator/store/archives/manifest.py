@@ -90,8 +90,7 @@ def read_manifest(place: Place) -> Manifest:
 
 def read_if_any(place: Place, name: str) -> Manifest | None:
     """Return a manifest, finished or not; None if there is none."""
-    content = place.read(name)
-    if content is None:
+    if (content := place.read(name)) is None:
         return None
     try:
         newest = msgspec.json.decode(content, type=_Versions)

@@ -53,8 +53,7 @@ def open_to_read(path: Path) -> "Store | RemoteReader":
     try:
         return ReadingStore(path)
     except StoreHeldError:
-        reader = RemoteReader.of(path)
-        if reader is None:
+        if (reader := RemoteReader.of(path)) is None:
             raise
         return reader
 

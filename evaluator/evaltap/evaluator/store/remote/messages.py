@@ -100,8 +100,7 @@ class Channel:
         return msgspec.msgpack.decode(body, type=Answer) if (body := self._read()) else None
 
     def _read(self) -> bytes:
-        length = self._exactly(_LENGTH.size)
-        if not length:
+        if not (length := self._exactly(_LENGTH.size)):
             return b""
         (size,) = _LENGTH.unpack(length)
         if size > MOST_BYTES:
@@ -112,8 +111,7 @@ class Channel:
         """Return `size` bytes; empty if the connection ended before."""
         parts: list[bytes] = []
         while size:
-            part = self._connection.recv(min(size, 1 << 20))
-            if not part:
+            if not (part := self._connection.recv(min(size, 1 << 20))):
                 return b""
             parts.append(part)
             size -= len(part)

@@ -61,8 +61,7 @@ def _asking(
     tool: BaseTool, tool_input: Any, *, tool_call_id: str | None = None, **of_call: object
 ) -> BaseTool:
     """Return a copy of a tool for one call, whose arguments are those that the model sent."""
-    answers = tool_answers()
-    if answers is None:
+    if (answers := tool_answers()) is None:
         return tool
     if _HANDOFF in (tool.metadata or {}):
         answers.delegated(tool.name)

@@ -31,8 +31,7 @@ _live_tools: Final = AgentBase.get_all_tools
 
 async def _asking_tools(self: AgentBase[Any], run_context: RunContextWrapper[Any]) -> list[Tool]:
     tools = await _live_tools(self, run_context)
-    answers = tool_answers()
-    if answers is None:
+    if (answers := tool_answers()) is None:
         return tools
     for tool in tools:
         if (why := _unanswerable(tool)) is not None:

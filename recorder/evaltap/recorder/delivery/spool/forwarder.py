@@ -79,8 +79,7 @@ class SpoolSender:
 
     def send(self, spool: SpoolReader) -> SendResult:
         """Send the next window and advance the spool's cursor past what is done, in order."""
-        window = spool.next()
-        if not window:
+        if not (window := spool.next()):
             return SendResult()
         failure: Exception | None = None
         done = refused_cases = 0

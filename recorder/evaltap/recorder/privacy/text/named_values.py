@@ -358,8 +358,7 @@ def _may_be_of(name: str, match: re.Match[str], value: str) -> bool:
 
 
 def _on_next_line(text: str, at: int, *, token: bool) -> Span | None:
-    found = _RE.next_line.match(text, at)
-    if found is None:
+    if (found := _RE.next_line.match(text, at)) is None:
         return None if token else answered(text, at)
     return None if found[1].isalpha() or is_placeholder(found[1]) else found.span(1)
 

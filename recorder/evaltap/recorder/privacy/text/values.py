@@ -169,8 +169,7 @@ def _says_no_value(value: str, *, token: bool) -> bool:
 def rest_of_header(text: str, at: int, *, cookie: bool, quoted: bool) -> Span | None:
     """Return the span of a header's value: up to the closing quote or the end of the line."""
     quoted = quoted or text[at : at + 1] in ("'", '"', "`")
-    match = (_RE.line if quoted else _RE.whole_line).match(text, at)
-    if match is None:
+    if (match := (_RE.line if quoted else _RE.whole_line).match(text, at)) is None:
         return None
     begin, value = match.start(2), match[2].rstrip(" \t,;}])\"'`")
     if "  " in value:  # an escaped line break

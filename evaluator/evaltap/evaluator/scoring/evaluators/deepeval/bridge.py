@@ -86,8 +86,7 @@ def _object(value: object) -> object:
 
 
 def _enumerated(value: object, hint: object, name: str) -> object:
-    kind = _enum_in(hint)
-    if kind is None:
+    if (kind := _enum_in(hint)) is None:
         return value
     if isinstance(value, list):
         return [_member(item, kind, name) for item in value]

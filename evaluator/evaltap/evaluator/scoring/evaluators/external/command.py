@@ -109,8 +109,7 @@ def _question(context: EvaluationContext) -> bytes:
 
 def _answer(output: bytes, count: int) -> list[Finding]:
     """Return the command's results for the turns; raise ValueError that describes an invalid answer."""
-    text = output.decode("utf-8", "replace").strip()
-    if not text:
+    if not (text := output.decode("utf-8", "replace").strip()):
         raise ValueError('nothing; expected JSON like {"turns": [{"score": 1, "reason": ""}]}')
     try:
         answer = parse(text)

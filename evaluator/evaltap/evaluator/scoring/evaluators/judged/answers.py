@@ -86,8 +86,7 @@ def read_single_score(text: str, low: float = 0, high: float = 1) -> Verdict:
     0.75
     """
     answer = _object(text)
-    score = value_of(answer, "score")
-    if score is None:
+    if (score := value_of(answer, "score")) is None:
         raise JudgeInvalid(f"score is required; found {_keys(answer)}")
     if isinstance(score, bool) or not isinstance(score, int | float) or not low <= score <= high:
         raise JudgeInvalid(f"score is {score!r}; expected a number from {low:g} to {high:g}")
