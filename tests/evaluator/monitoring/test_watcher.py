@@ -310,7 +310,9 @@ def test_every_watch_is_listed_with_its_state(evaltap: Evaltap) -> None:
         ("floor", None): "ok", ("none", None): "no_data",
     }  # fmt: skip
     assert re.search(r"^learning day 9 of 14, 360 sessions: helpful .*; evaluated \d", out, re.M)
-    assert re.search(r"^ok: slow \(.*, no turn that counts since \d{4}-.* UTC; evaluated", out, re.M)
+    assert re.search(
+        r"^ok: slow \(.*, no turn that counts since \d{4}-.* UTC; evaluated", out, re.M
+    )
     assert all(one.no_turn_since for one in answer.data.states if one.event.status == "ok")
     assert "no alarms so far; watches: " in said
     assert [one.event.watch for one in answer.data.states] == [one["watch"] for one in listed]
