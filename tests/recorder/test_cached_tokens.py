@@ -175,11 +175,12 @@ def test_tokens_of_which_a_part_is_missing_are_unknown() -> None:
     assert tokens_of({}, error="rate limit") == 1130, "a failed call used none"
 
 
-def test_a_part_of_the_cost_is_not_told_as_the_cost() -> None:
+@pytest.mark.parametrize("tokens", [{"input_tokens": 10, "output_tokens": 1}, {}])
+def test_a_part_of_the_cost_is_not_told_as_the_cost(tokens: dict[str, int]) -> None:
     sink = MemorySink()
     with Recorder(sink=sink) as recorder, recorder.turn(session_id="s", user="hi") as turn:
         turn.model("own", input_tokens=10, output_tokens=1, cost_usd=0.5)
-        turn.model("other", input_tokens=10, output_tokens=1)
+        turn.model("other", **tokens)
 
     (case,) = sink.cases
     assert "costUsd" not in case["actualConversation"][0]["telemetry"]

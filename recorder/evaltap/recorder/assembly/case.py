@@ -258,7 +258,7 @@ def _telemetry(start: RunStarted, end: RunEnded | None, ordered: Sequence[RunEve
             "models": _distinct(call.model for call in models),
             "inputTokens": _whole_sum(call.input_tokens for call in calls),
             "outputTokens": _whole_sum(call.output_tokens for call in calls),
-            "costUsd": _cost(models),
+            "costUsd": _cost(calls),
             "usage": _usage(calls),
             "latencyMs": _latency_ms(start, end) if end is not None else None,
             "status": end.status if end is not None else "incomplete",
@@ -275,8 +275,9 @@ def _latency_ms(start: RunStarted, end: RunEnded) -> float | None:
 
 
 def _cost(calls: Sequence[ModelCalled]) -> float | None:
-    """Return what all calls have cost; None if one used tokens at a cost that is not known."""
-    if any(call.cost_usd is None and (call.input_tokens or call.output_tokens) for call in calls):
+    """Return what all calls have cost; None if the cost of one that may have used tokens is not known."""
+    used = (call for call in calls if (call.input_tokens, call.output_tokens) != (0, 0))
+    if any(call.cost_usd is None for call in used):
         return None
     found: float | None = _sum(call.cost_usd for call in calls)
     return found
