@@ -1,6 +1,7 @@
 """The content of a report: all scores once, the evidence behind them, and notes on missing evidence."""
 
 import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -388,6 +389,8 @@ def test_what_nobody_recorded_is_unknown_and_not_zero(tmp_path: Path) -> None:
     assert (agent.input_tokens, agent.output_tokens, agent.with_tokens) == (7, None, 0)
     told = "0.5 USD (unknown for 2 turns); 7 tokens in, ? out (unknown for 3 turns)"
     assert told in markdown_report(report)
+    traffic = replace(agent, estimated_turns=30.0)
+    assert "(unknown for 2 recorded turns)" in markdown_report(replace(report, agent=traffic))
     assert (agent.latency_p95_ms, agent.with_latency) == (100, 1)
     spent = {one.eval_id: (one.cost_usd, one.latency_ms) for one in report.cases}
     assert spent == {"a": (0.5, 100), "b": (None, None)}

@@ -122,7 +122,7 @@ def _use(name: str, use: Usage) -> list[str]:
     noun = "turn" if name == "agent" else "call"
 
     def of_known(told: str, known: int) -> str:
-        missing = unknown(use.count - known, noun)
+        missing = unknown(use, known, noun)
         return f"{told} ({missing})" if missing else told
 
     parts = []

@@ -125,9 +125,10 @@ def total(values: Sequence[Number]) -> Number | None:
     return sum(values[1:], values[0]) if values else None
 
 
-def unknown(count: int, noun: str) -> str:
+def unknown(use: Usage, known: int, noun: str) -> str:
     """Say of how many turns or calls something was not recorded, which is in no sum; empty for none."""
-    return f"unknown for {counted(count, noun)}" if count else ""
+    noun = noun if use.estimated_turns is None else f"recorded {noun}"
+    return f"unknown for {counted(use.count - known, noun)}" if known < use.count else ""
 
 
 def _known(values: Iterable[Number | None]) -> list[Number]:

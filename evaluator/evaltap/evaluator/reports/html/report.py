@@ -162,7 +162,7 @@ def _use_tiles(name: str, use: Usage, noun: str) -> list[Tile]:
         remark = f"median {duration(use.latency_p50_ms)}, {counted(use.with_latency, noun)}{_of_all(use)}"
         found.append(Tile(f"{name} latency, p95", duration(use.latency_p95_ms), remark))
     if use.cost_usd is not None:
-        remark = unknown(use.count - use.with_cost, noun) or counted(use.count, noun)
+        remark = unknown(use, use.with_cost, noun) or counted(use.count, noun)
         remark += f", {use.cached:,} from the cache" if use.cached else ""
         if use.recorded is not None and use.recorded.cost_usd is not None:
             remark += f"; all traffic, {money(use.recorded.cost_usd)} of it recorded"
@@ -172,7 +172,7 @@ def _use_tiles(name: str, use: Usage, noun: str) -> list[Tile]:
         used = (use.input_tokens, use.output_tokens)
         into, out = ("?" if count is None else amount(count) for count in used)
         remark = f"{into} in, {out} out"
-        if missing := unknown(use.count - use.with_tokens, noun):
+        if missing := unknown(use, use.with_tokens, noun):
             remark += f", {missing}"
         remark += _of_all(use)
         found.append(Tile(f"{name} tokens", amount(tokens), remark))
