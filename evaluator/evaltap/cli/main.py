@@ -271,8 +271,7 @@ def _undecodable(argument: str) -> bool:
 
 
 def _warn_of_unknown_variables() -> None:
-    names = [name for name in os.environ if name.startswith("EVALTAP_")]
-    if names:
+    if names := [name for name in os.environ if name.startswith("EVALTAP_")]:
         from evaltap.recorder.config import warn_of_unknown_variables  # compiles all patterns
 
         warn_of_unknown_variables(names)

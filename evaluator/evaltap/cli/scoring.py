@@ -52,8 +52,7 @@ def judge_session(command: str, options: JudgeOptions) -> JudgeSession:
 
 def read_references(options: ReferenceOptions | OtherReferenceOptions) -> References | None:
     """Read the file of expected turns; None without one."""
-    path = options.references
-    if path is None:
+    if (path := options.references) is None:
         return None
     return References.of(iter_cases(path), options.join, path=str(path))
 

@@ -171,8 +171,7 @@ def remote_experiment(
     for one in made:
         run.write(one, outcomes[one.eval_id])
     means = _means(made)
-    counted_runs = [one for one in outcomes.values() if one.runs]
-    if counted_runs:
+    if counted_runs := [one for one in outcomes.values() if one.runs]:
         passed = sum(one.passed == one.runs for one in counted_runs)
         why = f"{passed} of {counted(len(counted_runs), 'case')} passed"
         means = {"pass_rate": (passed / len(counted_runs), why), **means}

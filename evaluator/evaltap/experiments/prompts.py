@@ -330,8 +330,7 @@ class _Writer:
         """Return the prompts, rewritten where there is advice, and why some rewritten ones are not taken."""
         candidate, rejected = dict(prompts), {}
         for name, text in prompts.items():
-            own = [one.text for one in advice if one.prompt == name]
-            if not own:
+            if not (own := [one.text for one in advice if one.prompt == name]):
                 continue
             sections = [(f"prompt {name}", text), ("advice", "\n".join(f"- {one}" for one in own))]
             form = '{"prompt": "<the whole new prompt>"}'

@@ -265,8 +265,7 @@ class Worker:
 
     def _tape(self, unit: Unit) -> Tape | None:
         """Return what answers the unit's tool calls; None lets every tool run."""
-        policy = self._policy
-        if policy is None:
+        if (policy := self._policy) is None:
             return None
         return Tape(
             unit.recording,

@@ -80,8 +80,7 @@ def _provider() -> Diagnostic:
             "note",
             "call opentelemetry.trace.set_tracer_provider with an SDK provider; " + _IN_THE_AGENT,
         )
-    ours = [one for one in processors if "evaltap" in one]
-    if ours:
+    if any("evaltap" in one for one in processors):
         return Diagnostic(about, f"{name} with {', '.join(processors)}")
     return Diagnostic(
         about,

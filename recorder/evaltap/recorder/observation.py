@@ -354,8 +354,7 @@ def _run_ended(seen: RunEnded, limit: int) -> tuple[RunEvent, int]:
 def _message(seen: UserMessage | Responded, limit: int) -> tuple[RunEvent, int]:
     content, was_cut = text(seen.content, limit)
     weight = OVERHEAD_BYTES + len(content or "")
-    parts = seen.parts
-    if parts:
+    if parts := seen.parts:
         parts, media_bytes, left_out = kept(parts)
         was_cut |= left_out
         weight += media_bytes

@@ -114,8 +114,7 @@ def _whole(options: ReportOptions, store: StoreReader, wanted: str, section: Mar
         case_files=options.cases,
         references=read_references(options.expected),
     )
-    clean = _redacts(options)
-    if clean:
+    if clean := _redacts(options):
         report = redacted(report, report_redactor())
     if wanted == "html":
         trace_url = TraceUrl(options.trace_url) if options.trace_url else None

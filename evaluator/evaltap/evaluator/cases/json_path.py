@@ -72,8 +72,7 @@ def _index(path: str, begin: int) -> tuple[int, int]:
     end = path.find("]", begin)
     if end < 0:
         raise ValueError(f"path '{path}': missing ] after position {begin}")
-    given = path[begin + 1 : end]
-    if not given:
+    if not (given := path[begin + 1 : end]):
         raise ValueError(f"path '{path}': missing index at position {begin + 1}")
     if not _INDEX.fullmatch(given):
         raise ValueError(f"path '{path}': invalid index '{given}'; expected a whole number")

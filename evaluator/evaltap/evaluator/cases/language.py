@@ -27,8 +27,7 @@ _SCRIPTS: Final = {
 
 def language_of(text: str) -> str:
     """Return the ISO 639-1 code of a text's language, or `und` if it is unknown."""
-    letters = [letter for letter in text if letter.isalpha()]
-    if not letters:
+    if not (letters := [letter for letter in text if letter.isalpha()]):
         return UNKNOWN
     scripts: Counter[str] = Counter()
     for letter, n in Counter(letters[:500]).items():

@@ -155,8 +155,7 @@ def _top(column: str, pick: Pick) -> _Parts:
 
 def _stratified(pick: Pick) -> _Parts:
     """Return the parts for a draw that takes turns evenly from strata: first one of each, then a second, …"""
-    names = [DIMENSIONS[name] for name in pick.by if name in DIMENSIONS]
-    if not names:
+    if not (names := [DIMENSIONS[name] for name in pick.by if name in DIMENSIONS]):
         return _Parts("TRUE")
     stratum = ", ".join(names)
     value = (

@@ -154,8 +154,7 @@ class Alarms:
         if day != self._today:
             self._today = day
             self._recovery.new_day()
-        share = self._recovery.observe(session, before)
-        if share is not None:
+        if (share := self._recovery.observe(session, before)) is not None:
             self._largest = self._recovery.largest
             self._restart()
         return share

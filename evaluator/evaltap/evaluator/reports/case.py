@@ -86,8 +86,7 @@ def find_case(store: StoreReader, case: str, app: str | None) -> dict[str, objec
         raise InputError(f"no case {case!r} in {store.path}; similar ids: {near}")
     if app is not None:
         apps = ", ".join(sorted({row["app_name"] for row in found}))
-        found = [row for row in found if row["app_name"] == app]
-        if not found:
+        if not (found := [row for row in found if row["app_name"] == app]):
             raise InputError(
                 f"--app {app}: has no case {case!r}; these applications have it: {apps}"
             )

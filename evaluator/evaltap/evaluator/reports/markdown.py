@@ -99,8 +99,7 @@ def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]], numbers: Colle
 
 def _metrics(summary: Summary) -> str:
     names = [*_NUMBERS]
-    crashed = bool(summary.crashed.count)
-    if crashed:
+    if crashed := bool(summary.crashed.count):
         names.insert(2, "crashed")
     rows = [_metric_row(row, crashed=crashed) for row in summary.metrics]
     return table(("metric", *names), rows, names)

@@ -133,8 +133,7 @@ def print_pass_k(rows: Sequence[PassK], out: Console) -> None:
 
 
 def _print_intervals(rows: Sequence[PassK], out: Console) -> None:
-    named = [(row, row.pass_at) for row in rows if row.metric_name and row.pass_at]
-    if named:
+    if named := [(row, row.pass_at) for row in rows if row.metric_name and row.pass_at]:
         out.print(Text("95 % intervals, over cases: pass@k, pass^k"))
     for row, pass_at in named:
         name = " ".join(filter(None, (row.metric_name, row.version)))

@@ -251,8 +251,7 @@ def _read(kind: str, reply: str, result: str) -> Reported:
         raise AgentError("the endpoint sent no event with data")
     if result:
         found = [_at(_json(one), result) for one in parts]
-        texts = [one for one in found if isinstance(one, str)]
-        if not texts:
+        if not (texts := [one for one in found if isinstance(one, str)]):
             raise AgentError(f"{result} is no text in the endpoint's reply {shown(parts[-1])}")
         return Reported("".join(texts))
     if kind != "application/json":

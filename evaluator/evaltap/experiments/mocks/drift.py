@@ -61,8 +61,7 @@ def drift_of(units: Iterable[Mapping[str, Any] | None]) -> dict[str, ToolDrift]:
 
 
 def _changed(missed: Mapping[str, Any], unused: Iterable[Mapping[str, Any]]) -> str:
-    same = [one["arguments"] for one in unused if one["tool"] == missed["tool"]]
-    if not same:
+    if not (same := [one["arguments"] for one in unused if one["tool"] == missed["tool"]]):
         return ""
     nearest = max(same, key=lambda one: likeness(missed["arguments"], one))
     return difference(missed["arguments"], nearest, 0) or ""

@@ -293,8 +293,7 @@ class Tape:
 
     def _looked_up(self, name: str, arguments: Json, agent: str) -> tuple[Any, RecordedCall | None]:
         turn = self.turns[-1]
-        own = [one for one in self._mocks if one.name == name]
-        if own:
+        if own := [one for one in self._mocks if one.name == name]:
             return self._by_mocks(own, name, arguments, turn), None
         why = ""
         if self._policy.recorded:
@@ -353,8 +352,7 @@ class Tape:
         if left:
             return _OTHER_ARGUMENTS
         where, calls = self._here()
-        own = [one for one in calls if one.name == recorded]
-        if not own:
+        if not (own := [one for one in calls if one.name == recorded]):
             return f"was not called {where}"
         if self._policy.match == "order" and any(one.name == recorded for one in self._left):
             return "was recorded later"

@@ -100,8 +100,7 @@ def _check_verdicts(
     digests: Mapping[str, str],
 ) -> None:
     seen = {name for turns in by_case.values() for turn in turns for name in turn.verdicts}
-    lacking = [name for name in digests if name not in seen]
-    if not lacking:
+    if not (lacking := [name for name in digests if name not in seen]):
         return
     if rows := store.rows(_WITHOUT_VERDICT, {"digests": [digests[name] for name in lacking]}):
         name, status, reason = rows[0]

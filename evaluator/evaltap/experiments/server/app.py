@@ -300,8 +300,7 @@ class _Sets:
 
     @staticmethod
     async def _case(request: Request, eval_id: str = "") -> EvalCase:
-        case = (await body_of(CaseRequest, request, keeps_unknown=True)).case
-        if case is None:
+        if (case := (await body_of(CaseRequest, request, keeps_unknown=True)).case) is None:
             raise RefusedError(400, "case must not be null")
         if eval_id and case.eval_id not in ("", eval_id):
             raise RefusedError(400, "case.evalId must match the id in the path when provided")

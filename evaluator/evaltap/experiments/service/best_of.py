@@ -171,8 +171,7 @@ def _margin(scorer: CaseScorer, one: CapturedTurn, other: CapturedTurn) -> float
 
 
 def _highest(ratings: Sequence[tuple[float, ...] | None], otherwise: str) -> int:
-    rated = [place for place, rating in enumerate(ratings) if rating is not None]
-    if not rated:
+    if not (rated := [place for place, rating in enumerate(ratings) if rating is not None]):
         raise NoBestError(otherwise)
     return max(rated, key=lambda place: (ratings[place], -place))
 

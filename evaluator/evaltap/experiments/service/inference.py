@@ -151,8 +151,7 @@ class _Inference:
         result.ended_by = conversation.ended_by
 
     def _expected_conversation(self, case: EvalCase, result: InferenceResult) -> Conversation:
-        runner = self._options.expected_runner
-        if runner is None:
+        if (runner := self._options.expected_runner) is None:
             raise CaseFailed("the case needs an expected runner; none is configured")
         return self._conversation(runner, case, f"{result.session_id}-expected")
 

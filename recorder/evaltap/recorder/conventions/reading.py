@@ -219,8 +219,7 @@ def _split(kind: str | None, message: str | None) -> tuple[str | None, str | Non
     if kind not in (None, "Exception", "Error"):
         prefix = f"{kind}: "
         return kind, message.removeprefix(prefix)
-    found = _CONSTRUCTED.match(message)
-    if found:
+    if found := _CONSTRUCTED.match(message):
         return found.group(1), found.group(3)
     found = _PREFIXED.match(message)
     return (found.group(1), found.group(2)) if found else (kind, message)

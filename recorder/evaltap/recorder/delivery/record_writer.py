@@ -81,8 +81,7 @@ class RecordWriter:
 
     def append_batch(self) -> int:
         """Append the next batch as `write_batch` does; it counts as waiting until `forget`."""
-        batch = self._next_batch()
-        if batch:
+        if batch := self._next_batch():
             self._append(batch)
         return len(batch)
 

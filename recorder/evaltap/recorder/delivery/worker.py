@@ -290,8 +290,7 @@ class Worker:
 
         Called after each step, which is progress.
         """
-        closing = self._events.closing
-        if closing is None:
+        if (closing := self._events.closing) is None:
             return False
         if time.monotonic() > closing.deadline.cutoff:
             return True

@@ -202,8 +202,7 @@ class EvaltapPlugin(BasePlugin):
             )
 
     def _model_called(self, context: "CallbackContext", request: "LlmRequest") -> None:
-        run = self._runs.get(context.invocation_id)
-        if run is not None:
+        if (run := self._runs.get(context.invocation_id)) is not None:
             run.model = request.model
         if run is not None and run.parent is None:
             run.observed.context_message(_instruction(request.config.system_instruction))

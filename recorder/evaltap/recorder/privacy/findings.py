@@ -34,7 +34,6 @@ def matches_at(beginning: str, pattern: re.Pattern[str], text: str) -> Iterator[
     """
     at = text.find(beginning)
     while at >= 0:
-        match = pattern.match(text, at)
-        if match is not None:
+        if (match := pattern.match(text, at)) is not None:
             yield match
         at = text.find(beginning, at + 1 if match is None else max(match.end(), at + 1))

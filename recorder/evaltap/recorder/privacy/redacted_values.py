@@ -365,8 +365,7 @@ class ValueRedactor:
         if (first := _RE.json_line.search(text)) is None:
             return text
         tail = text[first.start() : max(text.rfind("}"), text.rfind("]")) + 1]
-        redacted = self._json_text(tail, report, nested)
-        if redacted is not None:
+        if (redacted := self._json_text(tail, report, nested)) is not None:
             return f"{text[: first.start()]}{redacted}{text[first.start() + len(tail) :]}"
         lines = text.split("\n")
         for index, line in enumerate(lines):

@@ -279,8 +279,7 @@ def cases_of_logs(trace_id: str, logs: Sequence[LogRecord]) -> Iterator[CaseData
     for log in sorted(logs, key=lambda log: log.time_ns):
         by_span.setdefault(log.span_id, []).append(log)
     calls = [_call(trace_id, span_id, found) for span_id, found in by_span.items()]
-    asked = [given for given, _ in calls if last_user_text(given) is not None]
-    if not asked:
+    if not (asked := [given for given, _ in calls if last_user_text(given) is not None]):
         return
     given = max(asked, key=len)
     done = since_user(given)

@@ -431,8 +431,7 @@ def checks_beside(root: Node) -> dict[Node, Node | None]:
 
     Some instrumentations write a guardrail as a chain: then its name tells, unless nothing else answers.
     """
-    checks = [node for node in root.descendants() if _is_check(node)]
-    if not checks:
+    if not (checks := [node for node in root.descendants() if _is_check(node)]):
         return {}
     stated = [node for node in checks if node.kind == "guardrail"]
     for chosen in (checks, stated):

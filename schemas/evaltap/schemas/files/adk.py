@@ -286,8 +286,7 @@ def _joined(calls: list[JsonObject], responses: list[JsonObject]) -> list[JsonOb
         match = last.pop(call.get("id"), None)
         if match is None:
             named = (r for r in left if not r.get("id") and r.get("name") == call.get("name"))
-            match = next(named, None)
-            if match is not None:
+            if (match := next(named, None)) is not None:
                 left.remove(match)
         tools.append(
             {

@@ -358,8 +358,7 @@ def _place(value: object, prefix: str = "") -> str | None:
             if key in seen:
                 return place
             seen.add(key)
-            found = _place(item, place)
-            if found is not None:
+            if (found := _place(item, place)) is not None:
                 return found
     elif isinstance(value, list):
         for index, item in enumerate(value):

@@ -327,8 +327,7 @@ def without_key(criterion: Criterion) -> Criterion:
         ]
         suite = criterion.suite.model_copy(update={"metrics": metrics})
         criterion = criterion.model_copy(update={"suite": suite})
-    judge = criterion.llm_judge
-    if judge is None:
+    if (judge := criterion.llm_judge) is None:
         return criterion
     update: dict[str, object] = {}
     if judge.judge_model is not None and judge.judge_model.api_key is not None:

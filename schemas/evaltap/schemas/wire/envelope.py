@@ -135,8 +135,7 @@ def open_envelope(
 
     Raises RecordError with the reason of its dead letter.
     """
-    value = record.value
-    if not value:
+    if not (value := record.value):
         raise RecordError(Reason.EMPTY, f"the record has no value; expected {types[0]} as JSON")
     if len(value) > max_bytes:
         raise RecordError(

@@ -33,8 +33,7 @@ def _cases(
 ) -> Iterator[CaseData]:
     for path in filter(_is_adk_eval_file, paths):
         yield from iter_cases(path)
-    others = [path for path in paths if not _is_adk_eval_file(path)]
-    if not others:
+    if not (others := [path for path in paths if not _is_adk_eval_file(path)]):
         return
     rows = ((path, *row) for path in others for row in read_rows(path, split=split))
     check = ColumnCheck(columns)

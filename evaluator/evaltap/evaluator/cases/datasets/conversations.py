@@ -216,8 +216,7 @@ def _add_answer(
     turn: Fields, message: Message, said: Fields, given: Mapping[str, Json], cells: Cells
 ) -> None:
     """Add the agent's text or tool calls; its last text becomes the answer."""
-    tools = _tools(message, given, cells)
-    if tools:
+    if tools := _tools(message, given, cells):
         turn.setdefault("tools", []).extend(tools)
     is_answer = message.text is not None or ("content" in given and not message.parts)
     if said["content"] or (is_answer and not tools):

@@ -115,8 +115,7 @@ class RecentCases:
 
     def _goes_on(self, key: CaseKey) -> RecentCase | None:
         """Remove and return a case that was taken before, if it is still kept."""
-        case = self._taken.pop(key, None)
-        if case is not None:
+        if (case := self._taken.pop(key, None)) is not None:
             self._taken_bytes -= case.size
         return case
 

@@ -62,8 +62,7 @@ def _pages(store: StoreReader, reason: str) -> Iterator[Sequence[DeadLetter]]:
         names = ("at", "topic", "partition", "offset")
         parameters = {"reason": reason, "until": until, "limit": LETTERS_PER_PAGE}
         rows = store.rows(_PAGE, {**parameters, **dict(zip(names, after, strict=True))})
-        batch = [DeadLetter(*row) for row in rows]
-        if not batch:
+        if not (batch := [DeadLetter(*row) for row in rows]):
             return
         last = batch[-1]
         after = (last.landed_at, last.topic, last.partition, last.offset)

@@ -75,8 +75,7 @@ class AlertOutbox:
 
     def step(self, changed: ChangedCases | None) -> bool:
         """Store the deliveries since the last step, and begin the next ones."""
-        rows = [row for channel in self._channels for row in channel.step()]
-        if rows:
+        if rows := [row for channel in self._channels for row in channel.step()]:
             with self._store.transaction():
                 self._store.append("alert_deliveries", rows)
         return False

@@ -72,8 +72,7 @@ class LocalEngine:
     ) -> Iterator[Sequence[PackedRows]]:
         """Yield the rows of cases in order, suspects of a crash first."""
         suspected = self._guard.suspects
-        suspects = [one for one in cases if one.key in suspected]
-        if suspects:
+        if suspects := [one for one in cases if one.key in suspected]:
             yield [self._alone(suspects, known_of).packed()]
             self._settle()
             self._guard.cleared([one.key for one in suspects])

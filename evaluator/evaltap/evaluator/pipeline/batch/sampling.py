@@ -312,8 +312,7 @@ class ScoreSampling:
         rows: list[tuple[object, ...]],
     ) -> bool:
         """Decide on the turns of a case under a metric; return whether any is scored."""
-        of = self._of[index]
-        if not of:
+        if not (of := self._of[index]):
             return True
         metric, key = self._metrics[index], one.key
         left_out = set()

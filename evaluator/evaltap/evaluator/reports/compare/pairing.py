@@ -124,8 +124,7 @@ def names_in_both(
 ) -> list[str]:
     """Return the metrics of both sides; raise InputError without any, and if one that decides is not."""
     ones, others = list(ones), list(others)
-    names = [name for name in ones if name in others]
-    if not names:
+    if not (names := [name for name in ones if name in others]):
         raise InputError(
             f"no metric is in both: {base} has {', '.join(ones)}, {head} has {', '.join(others)}"
         )

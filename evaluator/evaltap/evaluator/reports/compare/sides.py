@@ -324,8 +324,7 @@ def _counts(trials: Mapping[str, Sequence[ScoreRow]]) -> Counts:
             not_evaluated += all(row.status == "not_evaluated" for row in rows)
             continue
         passed[trial] = _majority([row.status == "passed" for row in found])
-        known = [row.score for row in found if row.score is not None]
-        if known:
+        if known := [row.score for row in found if row.score is not None]:
             scores.append(sum(known) / len(known))
     return Counts(
         sum(passed.values()),

@@ -86,8 +86,7 @@ def mean_vote(votes: Sequence[Vote], threshold: float) -> Vote:
     """
     if not votes:
         raise ValueError("no votes to average; expected at least one sample")
-    scored = [vote for vote in votes if vote.score is not None]
-    if not scored:
+    if not (scored := [vote for vote in votes if vote.score is not None]):
         return votes[0]
     score = mean([vote.score or 0.0 for vote in scored])
     rows: dict[str, list[RubricVerdict]] = {}

@@ -52,8 +52,7 @@ class CallsEvaluator(TurnEvaluator):
 
 def forbidden(metric: EvalMetric) -> CallsEvaluator:
     """`trajectory_forbidden`: 1 if no forbidden tool was called, not even in a failed call."""
-    names = criterion_of(metric).forbidden
-    if not names:
+    if not (names := criterion_of(metric).forbidden):
         raise MetricError("criterion.trajectory.forbidden is empty; name the tools")
 
     def measure(calls: Sequence[AnyCall]) -> Finding:
@@ -91,8 +90,7 @@ def max_calls(metric: EvalMetric) -> CallsEvaluator:
 
 def single_tool_use(metric: EvalMetric) -> CallsEvaluator:
     """`trajectory_single_tool_use`: the share of the required tools that were called."""
-    names = criterion_of(metric).required_tools
-    if not names:
+    if not (names := criterion_of(metric).required_tools):
         raise MetricError("criterion.trajectory.requiredTools is empty; name at least one tool")
 
     def measure(calls: Sequence[AnyCall]) -> Finding:

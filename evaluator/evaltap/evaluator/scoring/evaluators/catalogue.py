@@ -68,8 +68,7 @@ def listed(found: Sequence[Description]) -> str:
     columns = shutil.get_terminal_size().columns
     lines = []
     for group, title in GROUPS.items():
-        members = [one for one in found if one.group == group]
-        if members:
+        if members := [one for one in found if one.group == group]:
             lines += ["", f"{title}:"]
             for one in members:
                 lines += textwrap.wrap(

@@ -69,8 +69,7 @@ class PairwiseEvaluator(TurnEvaluator):
     def _match_turn(self, turn: Turn, expected: Turn) -> TurnScore:
         if not expected.referenced and self._matcher.compares:
             return turn_score(NOTHING_EXPECTED, self.threshold)
-        others = expected.references
-        if not others:
+        if not (others := expected.references):
             return self._match_one(turn, expected)
         return best_reference([self._match_one(turn, one) for one in (expected, *others)])
 

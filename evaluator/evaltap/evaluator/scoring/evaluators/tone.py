@@ -317,8 +317,7 @@ def _listed_words(
             "or give your own list in values"
         ) from error
     known = get_args(Language)
-    unknown = [language for language in languages if language not in known]
-    if unknown:
+    if unknown := [language for language in languages if language not in known]:
         raise MetricError(
             f"toxicWords.languages has '{unknown[0]}'; expected some of {', '.join(sorted(known))}"
         )

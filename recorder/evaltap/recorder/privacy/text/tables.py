@@ -46,8 +46,7 @@ def in_tables(text: str, names: Iterable[int]) -> Iterator[Cell]:
         done = end
         if not columns:
             continue
-        rows = list(_rows(text, end, separator, width))
-        if rows:
+        if rows := list(_rows(text, end, separator, width)):
             done = rows[-1][0] + len(rows[-1][1])
         for index, kind in columns.items():
             yield from _column(kind, index, rows, is_loose=separator == _ALIGNED or ", " in line)

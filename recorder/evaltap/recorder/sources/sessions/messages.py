@@ -205,8 +205,7 @@ def _context(run_id: str, now: int, before: Sequence[Message]) -> Iterator[Conte
 
 
 def _question(run_id: str, now: int, asked: Sequence[Message]) -> UserMessage:
-    texts = [one.text for one in asked if one.text is not None]
-    if not texts:
+    if not (texts := [one.text for one in asked if one.text is not None]):
         return UserMessage(run_id, now, None, {"userContent": "missing"})
     return UserMessage(run_id, now, "\n\n".join(texts))
 

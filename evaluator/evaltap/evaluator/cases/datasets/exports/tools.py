@@ -77,8 +77,7 @@ def shows_expected(case: CaseData, *, with_actual: bool) -> bool:
 def _conversation(case: CaseData, name: str, *, with_actual: bool) -> dict[str, Json]:
     turns: list[Json] = []
     about = metadata(case, name)
-    wanted = shows_expected(case, with_actual=with_actual)
-    if wanted:
+    if wanted := shows_expected(case, with_actual=with_actual):
         about["evaltap"]["turns"] = "expected"
     for expected, actual in pairs_of(case):
         if (turn := expected if wanted else actual) is None:

@@ -150,8 +150,7 @@ class CallPairs:
     def _row(self, one: int) -> tuple[float, ...]:
         """Return the similarity of a reference call with each actual call."""
         key, found = self._wanted[one], self._found
-        name = key[0]
-        if not name:
+        if not (name := key[0]):
             return (OTHER_TOOL,) * len(found)
         similarity = self.similarity.of(name)
         proven, row = similarity.same_bytes_are_alike, []

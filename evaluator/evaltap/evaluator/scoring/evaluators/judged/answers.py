@@ -298,9 +298,7 @@ def _check_ids(found: list[str], ids: Collection[str]) -> None:
         raise JudgeInvalid(f"duplicate rubric score id: {', '.join(doubled)}")
     if not ids:
         return
-    unknown = [name for name in found if name not in ids]
-    if unknown:
+    if unknown := [name for name in found if name not in ids]:
         raise JudgeInvalid(f"unknown rubric score id: {', '.join(unknown)}")
-    missing = [name for name in ids if name not in found]
-    if missing:
+    if missing := [name for name in ids if name not in found]:
         raise JudgeInvalid(f"missing rubric score id: {', '.join(missing)}")

@@ -108,8 +108,7 @@ def check_rubrics(rubrics: Sequence[Rubric]) -> None:
     ids = Counter(rubric.id.strip() for rubric in rubrics if rubric.content)
     if "" in ids:
         raise MetricError("a rubric has a blank id; give each rubric its own id")
-    doubled = [name for name, count in ids.items() if count > 1]
-    if doubled:
+    if doubled := [name for name, count in ids.items() if count > 1]:
         raise MetricError(f"two rubrics have the id {doubled[0]}; give each rubric its own id")
 
 
@@ -256,8 +255,7 @@ class Judged(TurnEvaluator):
         for turn in context.expected:
             given = turn.data.get("rubrics") if self._needs_rubrics else None
             own = [Rubric.model_validate(rubric_of(one)) for one in given or ()]
-            own = [rubric for rubric in own if rubric.content and rubric.content.text]
-            if own:
+            if own := [rubric for rubric in own if rubric.content and rubric.content.text]:
                 check_rubrics([*rubrics, *own])
             found.append([*rubrics, *own])
         return found

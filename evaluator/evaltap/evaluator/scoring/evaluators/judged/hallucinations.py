@@ -79,8 +79,7 @@ def read_sentences(text: str, answer: str) -> list[str]:
     What they leave out is never checked, so it may be at most a tenth of the letters, such as headings.
     """
     found = [sentence.strip() for sentence in _SENTENCE.findall(own_words(text))]
-    sentences = [sentence for sentence in found if sentence]
-    if not sentences:
+    if not (sentences := [sentence for sentence in found if sentence]):
         raise JudgeInvalid(f"no sentences found; found {quoted(text)}")
     left_out, rest = "", _SPACE.sub("", answer)
     for sentence in sentences:

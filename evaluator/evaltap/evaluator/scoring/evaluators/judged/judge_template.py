@@ -174,8 +174,7 @@ def compile_source(binding: VariableBinding) -> Source:
     if source.field.startswith("traceStep") and not node:
         raise MetricError(f"variable '{variable}' needs selector.nodeID to choose a step")
     text_of = make(node)
-    path = source.path
-    if not path:
+    if not (path := source.path):
         return text_of
     try:
         read_path(path)

@@ -103,8 +103,7 @@ def _judged(
 
 def _reader(view: TurnView, sections: Sections) -> Callable[[str], Verdict]:
     ids = [rubric.id for rubric in view.rubrics]
-    evidence = view.extras.evidence
-    if not evidence:
+    if not (evidence := view.extras.evidence):
         return lambda text: read_rubrics(text, ids)
     material = [text for _, text in sections]
     required = evidence == "require"
