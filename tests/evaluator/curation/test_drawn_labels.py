@@ -154,6 +154,27 @@ def test_labels_drawn_by_the_verdicts_of_a_judge_hold_for_the_one_that_replaces_
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("command", ["calibrate", "estimate"])
+def test_turns_on_which_reviewers_disagree_are_said_to_have_no_label(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = [Asked(f"Question {n}", answer=f"good {n} please") for n in range(4)]
+    database = landed(tmp_path, asked)
+    assert main(["review", "add", str(database), "--draw", "polite", "--limit", "4"]) == 0
+    review_all(database)
+    with Store(database) as store:
+        decide(store, items(store)[0], "bob", "reject")
+    given = {
+        "calibrate": ["--metrics", metric(tmp_path, "please"), "--db", str(database)],
+        "estimate": ["--labels", str(database)],
+    }
+
+    main([command, str(database), *given[command]])
+
+    assert "disagree, the hard ones, have no label" in capsys.readouterr().err
+
+
+@pytest.mark.slow
 def test_a_larger_draw_takes_equal_turns_and_those_of_a_smaller_one_with_its_probability(
     tmp_path: Path,
 ) -> None:

@@ -6,11 +6,11 @@ from contextlib import contextmanager
 from rich.table import Table
 from rich.text import Text
 
-from evaltap.cli.messages import print_json
+from evaltap.cli.messages import print_json, say
 from evaltap.cli.options.score import CalibrateOptions
 from evaltap.cli.progress import progress
 from evaltap.cli.scoring import case_scorer, judge_session
-from evaltap.evaluator.analysis.estimates.label_files import read_labels
+from evaltap.evaluator.analysis.estimates.label_files import read_labels, unsettled
 from evaltap.evaluator.analysis.estimates.labels import feedback_labels
 from evaltap.evaluator.analysis.stats.rate import Rate
 from evaltap.evaluator.curation.calibration.verdicts import (
@@ -60,6 +60,8 @@ def run(options: CalibrateOptions) -> int:
         print_json({"calibrations": rows, "exit_code": code})
     else:
         _print(found)
+    if note := unsettled(options.labels):
+        say("calibrate", note)
     return code
 
 

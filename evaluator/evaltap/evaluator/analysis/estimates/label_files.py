@@ -53,6 +53,16 @@ def _reviewed(path: Path) -> list[Label]:
     return labels
 
 
+def unsettled(path: Path | None) -> str:
+    """Say on how many turns the reviewers in a DuckDB file disagree; empty if on none."""
+    if path is None or path.suffix != ".duckdb":
+        return ""
+    with open_to_read(path) as store:
+        ((count,),) = store.rows("SELECT count(*) FROM v_review_items WHERE state = 'disagreed'")
+    whose = "turns on which reviewers disagree, the hard ones, have no label until somebody settles them"
+    return f"{whose} (`evaltap review`): {count:,}" if count else ""
+
+
 def _label(row: Mapping[str, Json], line: int, path: Path) -> Label:
     unknown = [name for name in row if name not in (*_FIELDS, "label", "weight", "note")]
     if unknown:
