@@ -170,7 +170,7 @@ def test_a_limit_is_not_kept_by_figures_of_traffic_that_has_ended() -> None:
         (now,) = Watches(MonitorFile(watch=[watch])).evaluate(store)
 
     assert (now.status, now.rate_after) == ("learning", None)
-    assert now.progress == "fewer than 10 sessions in 1 hour"
+    assert now.progress == "effectively fewer than 10 sessions in 1 hour"
 
 
 def test_who_only_waits_for_the_watches_to_end_waits_through_no_pause() -> None:

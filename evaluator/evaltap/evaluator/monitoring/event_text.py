@@ -89,7 +89,6 @@ def _why_no_rate(event: Event) -> str:
     if event.status == "learning" and event.progress:
         least = f"{LEAST_DAYS} days and {LEAST_SESSIONS} sessions"
         learns = f"learns until `baselineDays` days had traffic, with at least {least}"
-        return (
-            event.progress if event.progress.startswith("fewer") else f"{event.progress}; {learns}"
-        )
+        # A fixed limit learns nothing: it waits for sessions.
+        return f"{event.progress}; {learns}" if " of " in event.progress else event.progress
     return ""

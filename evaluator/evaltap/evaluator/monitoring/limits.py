@@ -179,7 +179,9 @@ class LimitWatch:
         if state.firing:
             return
         if state.seen is None:
-            few = f"fewer than {_FEWEST} sessions in {counted(self._watch.hours, 'hour')}"
+            few = (
+                f"effectively fewer than {_FEWEST} sessions in {counted(self._watch.hours, 'hour')}"
+            )
             if not done:
                 few = "the first five minutes have not ended"
             yield Event(self._watch.name, slice_, "learning", turns[-1].started_at, progress=few)
