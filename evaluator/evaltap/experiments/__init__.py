@@ -4,8 +4,9 @@ The agent runs in a process of its own (`worker`), which records to a log; the p
 (`loop`) lands and scores what arrives there.  Importing this package loads none of it.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+from evaltap.schemas.lazy import lazy_names
 
 if TYPE_CHECKING:
     from evaltap.experiments.agents.base import AgentError as AgentError
@@ -16,18 +17,12 @@ if TYPE_CHECKING:
     from evaltap.experiments.tool_calls import MockChoice as MockChoice
 
 _HOMES: Final = {
-    "AgentError": "agents.base",
-    "Finished": "running",
-    "MockChoice": "tool_calls",
-    "Outcome": "outcome",
-    "evaluate": "api",
-    "run_case": "in_process",
+    "agents.base": "AgentError",
+    "api": "evaluate",
+    "in_process": "run_case",
+    "outcome": "Outcome",
+    "running": "Finished",
+    "tool_calls": "MockChoice",
 }
 
-__all__ = ["AgentError", "Finished", "MockChoice", "Outcome", "evaluate", "run_case"]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__, __dir__, __all__ = lazy_names(__name__, _HOMES)

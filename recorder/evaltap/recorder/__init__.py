@@ -6,8 +6,9 @@ first use.
 
 # ruff: noqa: I001  # it would give each `X as X`, which exports a name to type checkers, a statement of its own
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from evaltap.schemas.lazy import lazy_names
 
 if TYPE_CHECKING:
     from evaltap.recorder.config import RecorderConfig as RecorderConfig
@@ -52,16 +53,5 @@ _HOMES = {
     "turn_api": "ToolCall Turn tool",
 }
 """The names of this package by the module that defines them, as the imports above tell type checkers."""
-_HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 
-__all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__, __all__ = lazy_names(__name__, _HOMES)
