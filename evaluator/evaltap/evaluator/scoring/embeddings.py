@@ -25,12 +25,7 @@ from evaltap.evaluator.scoring.contract.embedder import (
 )
 from evaltap.evaluator.scoring.contract.hosts import OPENAI_URL, among, host_of
 from evaltap.evaluator.scoring.contract.judge import UnreachableError
-from evaltap.evaluator.scoring.judges.http import (
-    BrokenResponseError,
-    NoAnswerInTimeError,
-    NotSentError,
-    ResponseTooLargeError,
-)
+from evaltap.evaluator.scoring.judges.http import HttpError
 from evaltap.evaluator.scoring.judges.openai import openai_client, retry_after
 from evaltap.evaluator.scoring.judges.settings import DEFAULT_TIMEOUT, timeout_of
 from evaltap.schemas.errors import ConfigurationError
@@ -217,12 +212,7 @@ class OpenAIEmbedder:
             wait = FIRST_WAIT * 2 ** (RETRIES - tries_left)
             try:
                 response = self._client.post(body, self._settings.timeout.total_seconds())
-            except (
-                NotSentError,
-                BrokenResponseError,
-                NoAnswerInTimeError,
-                ResponseTooLargeError,
-            ) as error:
+            except HttpError as error:
                 said = str(error) or f"no answer within {self._settings.timeout}"
             else:
                 if 200 <= response.status < 300:

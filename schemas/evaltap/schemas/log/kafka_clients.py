@@ -10,29 +10,6 @@ Client = TypeVar("Client")
 CLOSE_SECONDS = 0.5
 
 
-def create_client(kind: Callable[..., Client], settings: Mapping[str, object]) -> Client:
-    """Return a client of this kind; a failed constructor leaves no thread behind.
-
-    Raises KafkaError when no broker answers, ConfigurationError for settings that the client rejects.
-    """
-    from kafka.net.compat import KafkaNetClient
-
-    # kafka-python cannot close the network client of a constructor that raised.
-    networks: list[KafkaNetClient] = []
-
-    def network(**configuration: object) -> KafkaNetClient:
-        networks.append(KafkaNetClient(**configuration))
-        return networks[-1]
-
-    try:
-        with settings_blamed():
-            return kind(**{"kafka_client": network, **settings})
-    except Exception:
-        for left in networks:
-            left.close()
-        raise
-
-
 def kafka_client(
     kind: Callable[..., Client],
     known: Mapping[str, object],
@@ -44,18 +21,33 @@ def kafka_client(
 ) -> Client:
     """Return a client (`KafkaConsumer`, ...) for a cluster; `known` are the settings that it has.
 
-    Blocks for up to `connect_seconds`, and raises like `create_client`.
+    Blocks for up to `connect_seconds`; a failed constructor leaves no thread behind.  Raises KafkaError when
+    no broker answers, ConfigurationError for settings that the client rejects.
     """
-    return create_client(
-        kind,
-        {
-            "bootstrap_servers": list(location.brokers),
-            "client_id": client_id,
-            "bootstrap_timeout_ms": int(connect_seconds * 1000),
-            **settings,
-            **kafka_settings(known),
-        },
-    )
+    from kafka.net.compat import KafkaNetClient
+
+    # kafka-python cannot close the network client of a constructor that raised.
+    networks: list[KafkaNetClient] = []
+
+    def network(**configuration: object) -> KafkaNetClient:
+        networks.append(KafkaNetClient(**configuration))
+        return networks[-1]
+
+    given = {
+        "kafka_client": network,
+        "bootstrap_servers": list(location.brokers),
+        "client_id": client_id,
+        "bootstrap_timeout_ms": int(connect_seconds * 1000),
+        **settings,
+        **kafka_settings(known),
+    }
+    try:
+        with settings_blamed():
+            return kind(**given)
+    except Exception:
+        for left in networks:
+            left.close()
+        raise
 
 
 class Answer(Protocol):

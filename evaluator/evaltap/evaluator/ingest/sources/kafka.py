@@ -31,14 +31,13 @@ from evaltap.evaluator.ingest.topics.clients import (
     Poller,
     Question,
     ask_offsets,
-    create_client,
     is_transient,
     poll_or_nothing,
     retry_transient,
     wire_record,
 )
 from evaltap.schemas.errors import ConfigurationError, InputError
-from evaltap.schemas.log.kafka_settings import kafka_settings
+from evaltap.schemas.log.kafka_clients import kafka_client
 from evaltap.schemas.log.location import KafkaClientName, KafkaLocation
 
 T = TypeVar("T")
@@ -207,21 +206,19 @@ class KafkaSource:
 
     def _connect(self) -> Any:
         """Return a client without assigned partitions; raise KafkaError if no broker answers."""
-        return create_client(
+        return kafka_client(
             KafkaConsumer,
-            {
-                "bootstrap_servers": list(self._location.brokers),
-                "client_id": "evaltap-evaluator",
-                "group_id": None,
-                "enable_auto_commit": False,
-                # Never `latest`: records written before the first start would be lost silently.
-                "auto_offset_reset": "earliest",
-                "isolation_level": COMMITTED,
-                "bootstrap_timeout_ms": int(self._timeout_seconds * 1000),
-                "fetch_max_bytes": FETCH_BYTES,
-                "max_partition_fetch_bytes": FETCH_BYTES // 8,
-                **kafka_settings(KafkaConsumer.DEFAULT_CONFIG),
-            },
+            KafkaConsumer.DEFAULT_CONFIG,
+            self._location,
+            client_id="evaltap-evaluator",
+            connect_seconds=self._timeout_seconds,
+            group_id=None,
+            enable_auto_commit=False,
+            # Never `latest`: records written before the first start would be lost silently.
+            auto_offset_reset="earliest",
+            isolation_level=COMMITTED,
+            fetch_max_bytes=FETCH_BYTES,
+            max_partition_fetch_bytes=FETCH_BYTES // 8,
         )
 
     @property

@@ -28,28 +28,20 @@ _LOG: Final = logging.getLogger("kafka.librdkafka")
 _WAIT_SECONDS: Final = 0.1
 """How long one call of librdkafka waits: signals are handled, and `close` is noticed, between calls."""
 
+_SAME: Final = (
+    "client_rack check_crcs connections_max_idle_ms fetch_max_bytes fetch_min_bytes client_id "
+    "isolation_level max_partition_fetch_bytes receive_message_max_bytes "
+    "reconnect_backoff_max_ms reconnect_backoff_ms retry_backoff_ms "
+    "sasl_kerberos_service_name sasl_mechanism security_protocol"
+)
 _SETTINGS: Final = {
-    "client_rack": "client.rack",
-    "check_crcs": "check.crcs",
-    "connections_max_idle_ms": "connections.max.idle.ms",
-    "fetch_max_bytes": "fetch.max.bytes",
+    **{name: name.replace("_", ".") for name in _SAME.split()},
     "fetch_max_wait_ms": "fetch.wait.max.ms",
-    "fetch_min_bytes": "fetch.min.bytes",
-    "client_id": "client.id",
-    "isolation_level": "isolation.level",
-    "max_partition_fetch_bytes": "max.partition.fetch.bytes",
     "metadata_max_age_ms": "topic.metadata.refresh.interval.ms",
     "receive_buffer_bytes": "socket.receive.buffer.bytes",
-    "receive_message_max_bytes": "receive.message.max.bytes",
-    "reconnect_backoff_max_ms": "reconnect.backoff.max.ms",
-    "reconnect_backoff_ms": "reconnect.backoff.ms",
     "request_timeout_ms": "socket.timeout.ms",
-    "retry_backoff_ms": "retry.backoff.ms",
-    "sasl_kerberos_service_name": "sasl.kerberos.service.name",
-    "sasl_mechanism": "sasl.mechanism",
     "sasl_plain_password": "sasl.password",
     "sasl_plain_username": "sasl.username",
-    "security_protocol": "security.protocol",
     "send_buffer_bytes": "socket.send.buffer.bytes",
     "ssl_cafile": "ssl.ca.location",
     "ssl_certfile": "ssl.certificate.location",

@@ -21,7 +21,6 @@ from kafka.errors import (
 from kafka.structs import TopicPartition
 
 from evaltap.evaluator.ingest.topics.errors import TopicsUnavailableError
-from evaltap.schemas.log.kafka_clients import create_client as create_client
 from evaltap.schemas.log.kafka_clients import kafka_client
 from evaltap.schemas.log.location import KafkaLocation
 from evaltap.schemas.wire.record import WireRecord

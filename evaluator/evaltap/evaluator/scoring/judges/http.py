@@ -37,11 +37,15 @@ CHECK_PAUSE: Final = 0.5
 """Seconds before the check retries."""
 
 
-class NotSentError(Exception):
+class HttpError(Exception):
+    """Base of the errors of a request."""
+
+
+class NotSentError(HttpError):
     """Report a request that the server cannot have received: there was no connection."""
 
 
-class NoAnswerInTimeError(Exception):
+class NoAnswerInTimeError(HttpError):
     """Report a request whose deadline passed; `sent` is whether the server may have received it."""
 
     def __init__(self, *, sent: bool) -> None:
@@ -49,11 +53,11 @@ class NoAnswerInTimeError(Exception):
         super().__init__("deadline passed")
 
 
-class ResponseTooLargeError(Exception):
+class ResponseTooLargeError(HttpError):
     """Report a response of more than LARGEST_RESPONSE bytes."""
 
 
-class BrokenResponseError(Exception):
+class BrokenResponseError(HttpError):
     """Report a connection that failed while the server worked on the request."""
 
 
