@@ -307,6 +307,28 @@ def test_a_stream_of_claude_code_has_the_use_of_the_run(tmp_path: Path) -> None:
     assert (telemetry["inputTokens"], telemetry["costUsd"]) == (120, 0.01)
 
 
+@pytest.mark.parametrize(
+    ("told", "costs"),
+    [([9, 15], [0.01, 0.02]), ([], [0.01, 0.02]), ([9, 6], [0.01, 0.03])],
+    ids=["one process", "an older one", "two processes"],
+)
+def test_a_result_of_claude_code_has_the_cost_of_its_process_so_far(
+    told: list[int], costs: list[float], tmp_path: Path
+) -> None:
+    first, *lines = map(json.loads, (DATA / "claude-stream.jsonl").read_text().splitlines())
+    again = [line | {"total_cost_usd": 0.03, "usage": {"output_tokens": 6}}
+             if line["type"] == "result" else line for line in lines]  # fmt: skip
+    ends = [next(line for line in part if line["type"] == "result") for part in (lines, again)]
+    for end, written in zip(ends, told, strict=False):
+        end["modelUsage"] = {"claude-sonnet-4-5": {"outputTokens": written}}
+    path = tmp_path / "two.jsonl"
+    path.write_text("\n".join(json.dumps(line) for line in (first, *lines, first, *again)))
+
+    found = [turn["telemetry"]["costUsd"] for turn in turns(recognise([path]))]
+
+    assert found == pytest.approx(costs)
+
+
 def n8n(kind: str, start: int, item: Line, **more: object) -> list[Line]:
     source = [] if kind == "main" else [{"previousNode": "Agent"}]
     run = {"startTime": 1772359200000 + start, "executionTime": 5, "source": source}

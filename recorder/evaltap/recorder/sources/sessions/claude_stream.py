@@ -33,6 +33,7 @@ def conversations(document: object) -> list[Conversation] | None:
     session = next((one for line in lines if isinstance(one := line.get("session_id"), str)), None)
     model: str | None = None
     messages: list[Message] = []
+    before: JsonObject = {}
     for line in lines:
         if _is_start(line):
             model = line["model"] if isinstance(line.get("model"), str) else None
@@ -42,7 +43,8 @@ def conversations(document: object) -> list[Conversation] | None:
         elif _is_end(line):
             if not told:  # `--output-format json` prints nothing but the end
                 messages.append(Message(role="assistant", text=text_of(line.get("result"))))
-            messages.append(_end(line, model))
+            messages.append(_end(line, model, before))
+            before = line
         # What a sub-agent says belongs to the call that started it.
         elif _is_message(line) and line.get("parent_tool_use_id") is None:
             messages += _messages(line)
@@ -90,16 +92,34 @@ def _messages(line: JsonObject) -> Iterator[Message]:
         yield Message(role="user", text=content, time_ns=now)
 
 
-def _end(line: JsonObject, model: str | None) -> Message:
+def _end(line: JsonObject, model: str | None, before: JsonObject) -> Message:
     words = text_of(line.get("result")) or text_of([{"text": str(e)} for e in _errors(line)])
     failed = line.get("is_error") is True
     return Message(
         role="assistant",
         model=model,
         tokens=of_anthropic(line.get("usage")),
-        cost_usd=usd(line.get("total_cost_usd")),
+        cost_usd=_cost(line, before),
         failure=Failure(str(line.get("subtype")), words) if failed else None,
     )
+
+
+def _cost(line: JsonObject, before: JsonObject) -> float | None:
+    """Return the cost of a prompt: a result has that of its process so far, as has its `modelUsage`.
+
+    The latter tells the results of one process from those of several in one file.
+    """
+    total, past = usd(line.get("total_cost_usd")), usd(before.get("total_cost_usd"))
+    written, of_prompt = _written(line), of_anthropic(line.get("usage")).output or 0
+    is_other = bool(written) and written < _written(before) + of_prompt
+    return total if total is None or past is None or total < past or is_other else total - past
+
+
+def _written(line: JsonObject) -> int:
+    """Return the output tokens of the process so far; 0 where they are not told."""
+    models = map(mapping, mapping(line.get("modelUsage")).values())
+    counts = (model.get("outputTokens") for model in models)
+    return sum(count for count in counts if isinstance(count, int))
 
 
 def _errors(line: Mapping[str, object]) -> list[object]:
