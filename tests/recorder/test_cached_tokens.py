@@ -162,7 +162,7 @@ def test_large_calls_of_a_model_are_listed_one_by_one_as_their_price_depends_on_
 
 
 def test_tokens_of_which_a_part_is_missing_are_unknown() -> None:
-    def tokens_of(second: Mapping[str, Any], error: str | None = None) -> int | None:
+    def tokens_of(second: dict[str, Any], error: str | None = None) -> int | None:
         trace = TraceBuilder()
         root = trace.span("run", None, {KIND: "AGENT", "input.value": "Hi"})
         trace.span("model", root, CHAT | USED)
@@ -176,7 +176,7 @@ def test_tokens_of_which_a_part_is_missing_are_unknown() -> None:
 
 
 @pytest.mark.parametrize("tokens", [{"input_tokens": 10, "output_tokens": 1}, {}])
-def test_a_part_of_the_cost_is_not_told_as_the_cost(tokens: dict[str, int]) -> None:
+def test_a_part_of_the_cost_is_not_told_as_the_cost(tokens: dict[str, Any]) -> None:
     sink = MemorySink()
     with Recorder(sink=sink) as recorder, recorder.turn(session_id="s", user="hi") as turn:
         turn.model("own", input_tokens=10, output_tokens=1, cost_usd=0.5)

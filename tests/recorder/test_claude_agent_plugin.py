@@ -7,17 +7,8 @@ from typing import Any
 import pytest
 
 from plugin_drivers.claude_agent import ClaudeAgent
-from plugin_drivers.driver import Tap, tapped
-from plugin_drivers.scripted_claude import (
-    INPUT_TOKENS,
-    OUTPUT_TOKENS,
-    Event,
-    called,
-    hook,
-    result,
-    said,
-    stopped,
-)
+from plugin_drivers.driver import INPUT_TOKENS, OUTPUT_TOKENS, Tap, tapped
+from plugin_drivers.scripted_claude import Event, called, hook, result, said, stopped
 
 READ = called("Read", "c1", {"file_path": "a.py"}, {"content": "x = 1"})
 
