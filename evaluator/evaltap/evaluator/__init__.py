@@ -5,9 +5,8 @@ Importing this package loads none of it: names are resolved on first use.
 
 # ruff: noqa: I001  # it would give each `X as X`, which exports a name to type checkers, a statement of its own
 
-from typing import TYPE_CHECKING, Final
-
-from evaltap.schemas.lazy import lazy_names
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from evaltap.evaluator.cases.turn import Case as Case, ToolCall as ToolCall, Turn as Turn
@@ -115,5 +114,16 @@ _HOMES: Final = {
     "scoring.suite": "Suite SuiteResult",
 }
 """The names of this package by the module that defines them, as the imports above tell type checkers."""
+_HOME: Final = {name: module for module, names in _HOMES.items() for name in names.split()}
 
-__getattr__, __dir__, __all__ = lazy_names(__name__, _HOMES)
+__all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -4,9 +4,8 @@ The agent runs in a process of its own (`worker`), which records to a log; the p
 (`loop`) lands and scores what arrives there.  Importing this package loads none of it.
 """
 
-from typing import TYPE_CHECKING, Final
-
-from evaltap.schemas.lazy import lazy_names
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from evaltap.experiments.agents.base import AgentError as AgentError
@@ -17,12 +16,18 @@ if TYPE_CHECKING:
     from evaltap.experiments.tool_calls import MockChoice as MockChoice
 
 _HOMES: Final = {
-    "agents.base": "AgentError",
-    "api": "evaluate",
-    "in_process": "run_case",
-    "outcome": "Outcome",
-    "running": "Finished",
-    "tool_calls": "MockChoice",
+    "AgentError": "agents.base",
+    "Finished": "running",
+    "MockChoice": "tool_calls",
+    "Outcome": "outcome",
+    "evaluate": "api",
+    "run_case": "in_process",
 }
 
-__getattr__, __dir__, __all__ = lazy_names(__name__, _HOMES)
+__all__ = ["AgentError", "Finished", "MockChoice", "Outcome", "evaluate", "run_case"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -6,9 +6,8 @@ agent's process loads only what it needs.
 
 # ruff: noqa: I001  # it would give each `X as X`, which exports a name to type checkers, a statement of its own
 
-from typing import TYPE_CHECKING
-
-from evaltap.schemas.lazy import lazy_names
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from evaltap.schemas.data import CaseData as CaseData
@@ -58,5 +57,16 @@ _HOMES = {
     "formats.result": "EvalCaseResult EvalMetricResult EvalSetResult",
 }
 """The names of this package by the module that defines them, as the imports above tell type checkers."""
+_HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 
-__getattr__, __dir__, __all__ = lazy_names(__name__, _HOMES)
+__all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__
