@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from evaltap.experiments.mocks.served import MockServer
+from evaltap.recorder.answering import RecordedError
 
 CHUNKED = "Transfer-Encoding: chunked\r\n\r\n"
 
@@ -51,6 +52,21 @@ def test_an_agent_that_does_not_wait_for_its_answer_leaves_no_traceback(
 
     assert sent(url, "\r\n")[0] == ["200", "200"]
     assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("told", [None, {"status": "sold out"}])
+def test_a_failed_call_tells_its_error_and_what_the_model_was_told(told: Any) -> None:
+    def fail(name: str, arguments: object) -> object:
+        failure = RecordedError("E")
+        failure.result = told
+        raise failure
+
+    server = MockServer()
+    with server.offering([], fail) as url:
+        _, replies = sent(url, "\r\n")
+    server.close()
+
+    assert replies[0] == {"error": "E"} | ({} if told is None else {"result": told})
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,8 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             found = answer(name, given)
         except RecordedError as error:
-            self._send(200, {"error": str(error)})
+            told = {} if error.result is None else {"result": error.result}
+            self._send(200, {"error": str(error), **told})
         except ToolMiss as miss:
             self._send(404, {"miss": str(miss)})
         else:
