@@ -2,7 +2,7 @@
 
 POST URL/mcp           JSON-RPC, as an MCP server over streamable HTTP
 GET  URL/tools         [{"name", "description", "inputSchema"}]
-POST URL/tools/NAME    arguments as JSON; {"result": …}, {"error": text, "result": …}, or 404 with {"miss": why}
+POST URL/tools/NAME    arguments as JSON; {"result": …}, {"error": text, "result": …} or 404, {"miss": why}
 """
 
 import json
