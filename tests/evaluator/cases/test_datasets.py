@@ -484,6 +484,47 @@ def test_an_experiment_of_phoenix_is_recorded_cases_with_their_repeats(tmp_path:
 
 
 @pytest.mark.parametrize(
+    ("output", "text"),
+    [
+        (0, "0"),
+        (False, "false"),
+        ([{"role": "assistant", "content": "da"}], '[{"role":"assistant","content":"da"}]'),
+    ],
+)
+@pytest.mark.parametrize("tool", ["promptfoo", "Phoenix", "Pydantic Evals"])
+def test_an_output_that_is_no_text_is_its_json_text(
+    tool: str, output: Any, text: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "results.json"
+    path.write_text(
+        json.dumps(
+            {
+                "promptfoo": [
+                    {
+                        "prompt": {"raw": "Wo?"}, "promptIdx": 0, "provider": {}, "success": True,
+                        "testIdx": 0, "vars": {}, "failureReason": 0, "response": {"output": output},
+                    }
+                ],
+                "Phoenix": [
+                    {
+                        "example_id": "e", "repetition_number": 1, "input": {"q": "Wo?"},
+                        "output": output, "reference_output": {}, "error": None,
+                    }
+                ],
+                "Pydantic Evals": {
+                    "cases": [{"name": "a", "inputs": "Wo?", "output": output}], "failures": [],
+                },
+            }[tool]
+        )
+    )  # fmt: skip
+
+    (case,) = dataset_cases([path], Columns())
+
+    assert [turn["finalResponse"]["content"] for turn in turns(case)] == [text]
+    assert not case["conversation"], "nothing is expected"
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "a: [",

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from evaltap.evaluator.cases.datasets.columns import RUN, TELEMETRY
-from evaltap.evaluator.cases.datasets.results import as_text, ended
+from evaltap.evaluator.cases.datasets.results import as_asked, as_text, ended
 from evaltap.schemas.data import Json
 
 _DATASET: Final = {"$schema", "name", "cases", "evaluators", "report_evaluators"}
@@ -38,7 +38,7 @@ def _case(case: Json) -> Json:
     It is one value there, not texts to choose from.
     """
     wanted = case.get("expected_output") if isinstance(case, dict) else None
-    return {**case, "expected_output": as_text(wanted)} if wanted is not None else case
+    return {**case, "expected_output": as_asked(wanted)} if wanted is not None else case
 
 
 def _result(row: Mapping[str, Json]) -> dict[str, Json]:
@@ -53,7 +53,7 @@ def _result(row: Mapping[str, Json]) -> dict[str, Json]:
         **kept,
         RUN: repeat and f"repeat-{repeat}",
         "name": case or name,
-        "input": as_text(row.get("inputs")),
+        "input": as_asked(row.get("inputs")),
         "output": as_text(row.get("output")),
         "expected_output": as_text(row.get("expected_output")),
         TELEMETRY: _telemetry(row),
@@ -61,10 +61,10 @@ def _result(row: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def _telemetry(row: Mapping[str, Json]) -> dict[str, Json]:
-    error, seconds, usage = (row.get(key) for key in ("error_message", "task_duration", "metrics"))
+    seconds, usage = row.get("task_duration"), row.get("metrics")
     usage = usage if isinstance(usage, dict) else {}
     return ended(
-        None if error is None else str(error),
+        row.get("error_message"),
         latencyMs=round(seconds * 1000) if isinstance(seconds, int | float) else None,
         costUsd=usage.get("cost"),
         inputTokens=usage.get("input_tokens"),
