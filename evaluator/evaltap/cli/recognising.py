@@ -334,12 +334,12 @@ def _of_result(result: JsonObject) -> JsonObject:
 
 def _results(results: Sequence[Json]) -> _Rows | None:
     """Return the rows of results of promptfoo or Phoenix; None for others."""
+    given = [one for one in numbered(results) if isinstance(one, dict)]
     for shape, form in (
         (promptfoo_result, "promptfoo results"),
         (phoenix_run, "Phoenix experiment"),
     ):
-        found = [shape(one) for one in numbered(results) if isinstance(one, dict)]
-        rows = [one for one in found if one is not None]
+        rows = [row for one in given if (row := shape(one)) is not None]
         if len(rows) == len(results):
             return rows, form
     return None

@@ -9,7 +9,7 @@ import csv
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import accumulate, islice
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
 
@@ -73,13 +73,14 @@ def read_rows(path: Path, *, split: str = "") -> Iterator[Row]:
 
 def _json_lines(path: Path) -> Iterator[Row]:
     rows = _lines(path)
-    for first in islice(rows, 1):
-        if is_result(first[1]):
-            places, results = zip(first, *rows, strict=True)
-            yield from zip(places, numbered(results), strict=True)
-        else:
-            yield first
-    yield from rows
+    if (first := next(rows, None)) is None:
+        return
+    if is_result(first[1]):
+        places, results = zip(first, *rows, strict=True)
+        yield from zip(places, numbered(results), strict=True)
+    else:
+        yield first
+        yield from rows
 
 
 def _lines(path: Path) -> Iterator[Row]:
