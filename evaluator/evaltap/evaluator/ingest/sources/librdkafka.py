@@ -34,6 +34,7 @@ _SAME: Final = (
     "reconnect_backoff_max_ms reconnect_backoff_ms retry_backoff_ms "
     "sasl_kerberos_service_name sasl_mechanism security_protocol"
 )
+"""Settings with the same name in both, but for the dots of librdkafka: `isolation.level`."""
 _SETTINGS: Final = {
     **{name: name.replace("_", ".") for name in _SAME.split()},
     "fetch_max_wait_ms": "fetch.wait.max.ms",

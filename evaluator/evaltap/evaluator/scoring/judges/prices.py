@@ -21,21 +21,23 @@ def pricing_of(settings: JudgeSettings) -> Pricing | None:
     if (prices := settings.prices) is not None:
         first, second = prices.input_per_million, prices.output_per_million
         return lambda read, written: (read * first + written * second) / 1_000_000
+    try:
+        from genai_prices import Usage, calc_price
+    except ImportError:
+        return None
     now = datetime.now(UTC)
 
     def listed(read: int, written: int) -> float:
-        used, model, url = (
+        found = calc_price(
             Usage(input_tokens=read, output_tokens=written),
             settings.model,
-            settings.base_url,
+            genai_request_timestamp=now,
+            provider_api_url=settings.base_url,
         )
-        found = calc_price(used, model, genai_request_timestamp=now, provider_api_url=url)
         return float(found.total_price)
 
     try:
-        from genai_prices import Usage, calc_price
-
         listed(1, 1)
-    except (LookupError, ImportError):
+    except (LookupError, ImportError):  # of the table, which is imported on first use
         return None
     return listed
