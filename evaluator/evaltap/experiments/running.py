@@ -212,7 +212,7 @@ def _metric_problems(scorer: CaseScorer, cases: CaseSet) -> Iterator[str]:
             )
         for model in judge_models_of(metric):
             try:
-                scorer.judges(model)
+                scorer.services.judge(model)
             except JudgeNotConfigured as error:
                 yield f"{metric.metric_name}: {error}"
 

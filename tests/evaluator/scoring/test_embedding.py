@@ -166,6 +166,16 @@ def test_settings_that_lead_nowhere_are_refused(
         embedding_settings(None, environ)
 
 
+def test_the_environment_names_a_model_where_it_is_not_the_metrics() -> None:
+    embedders = EnvironmentEmbedders(
+        {"EVALTAP_EMBEDDINGS_MODEL": "e", "EVALTAP_EMBEDDINGS_API_KEY": "k"}
+    )
+
+    assert embedders.named(None) == embedders.named(EmbeddingModel(model_name="f")) == "openai e"
+    assert embedders.named(EmbeddingModel(model_name="e")) == ""
+    assert EnvironmentEmbedders({}).named(None) == ""
+
+
 def test_one_embedder_is_made_for_one_setting() -> None:
     embedders = EnvironmentEmbedders({"EVALTAP_EMBEDDINGS_PROVIDER": "wordllama"})
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from evaltap.evaluator import CaseScorer, Services
 from evaltap.evaluator.scoring.contract.judge import (
     Judge,
     JudgeError,
@@ -21,6 +22,8 @@ from evaltap.evaluator.scoring.judges.endpoint import JudgeSettings, judge_setti
 from evaltap.evaluator.scoring.judges.limits import Limiter
 from evaltap.evaluator.scoring.judges.openai import OpenAIJudge
 from evaltap.evaluator.scoring.judges.provider import EnvironmentJudges, JudgeChain, judge_from
+from evaltap.evaluator.scoring.run_metrics import run_metrics
+from evaltap.schemas import EvalMetric
 from evaltap.schemas.errors import ConfigurationError
 from evaltap.schemas.formats.metric import GenerationConfig, JudgeModel, OtherJudge
 from support.servers.judge_server import Answer, JudgeServer, judge_server
@@ -357,3 +360,26 @@ def test_both_judges_keep_the_protocol() -> None:
     assert isinstance(ScriptedJudge([]), Judge)
     with judge_of(lambda body: Answer("yes")) as (judge, _):
         assert isinstance(judge, Judge)
+
+
+def test_a_metric_judged_by_another_model_of_the_environment_is_another_version() -> None:
+    def version(own: dict[str, str], **environ: str) -> str:
+        criterion = {
+            "llmJudge": {"rubrics": [{"id": "1", "content": {"text": "polite"}}], "judgeModel": own}
+        }
+        metric = EvalMetric.model_validate(
+            {"metricName": "llm_rubric_response", "threshold": 1, "criterion": criterion}
+        )
+        judges = EnvironmentJudges({"EVALTAP_JUDGE_API_KEY": "k", **environ})
+        (found,) = run_metrics(CaseScorer([metric], services=Services(judge=judges)))
+        return found.digest
+
+    small, large = (
+        version({}, EVALTAP_JUDGE_MODEL="small"),
+        version({}, EVALTAP_JUDGE_MODEL="large"),
+    )
+    assert len({small, large, version({})}) == 3
+    assert small == version({}, EVALTAP_JUDGE_MODEL="small", EVALTAP_JUDGE_TIMEOUT="9")
+    own = {"modelName": "own"}
+    assert version(own) == version(own, EVALTAP_JUDGE_MODEL="own")
+    assert version(own) != version(own, EVALTAP_JUDGE_MODEL="large")

@@ -110,6 +110,19 @@ class EnvironmentEmbedders:
                     self._announce(f"asks {settings.model} at {host_of(settings.base_url)}")
             return embedder
 
+    def named(self, model: EmbeddingModel | None) -> str:
+        """Return the provider and model that the environment names instead of the metric; empty: none."""
+        own = model or EmbeddingModel()
+        try:
+            found = embedding_settings(model, self._environ)
+        except EmbeddingsNotConfiguredError:
+            return ""
+        same = (own.provider_name.lower() or "openai", own.model_name) == (
+            found.provider,
+            found.model,
+        )
+        return "" if same else f"{found.provider} {found.model}"
+
     def reach(self, model: EmbeddingModel | None) -> str:
         """Return what will delay the vectors of a metric's model, empty for nothing.
 

@@ -4,9 +4,9 @@ Works on plain JSON data without model objects, and has no side effects.  Thread
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
-from typing import Final, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 from msgspec import Struct, structs
 
@@ -20,10 +20,8 @@ from evaltap.evaluator.cases.pairing import (
 from evaltap.evaluator.cases.turn import Case, Turn, run_failure
 from evaltap.evaluator.scoring.contract.aggregation import joined_reasons, summarize
 from evaltap.evaluator.scoring.contract.context import (
-    EmbedderProvider,
     EvaluationContext,
     EvaluatorFailure,
-    JudgeProvider,
     MetricScore,
     Services,
     Shared,
@@ -44,6 +42,10 @@ from evaltap.evaluator.scoring.settings import checked, with_default
 from evaltap.evaluator.scoring.time_limit import DEFAULT_SECONDS, WATCH, TookTooLongError
 from evaltap.evaluator.scoring.waiting import in_thread, together
 from evaltap.schemas.formats.metric import EvalMetric
+
+if TYPE_CHECKING:  # with HTTP and SQLite, which most runs do not need
+    from evaltap.evaluator.scoring.embeddings import EnvironmentEmbedders
+    from evaltap.evaluator.scoring.judges.provider import EnvironmentJudges
 
 RunFailures: TypeAlias = Sequence[str | None]
 """Why the run of each turn failed; None for a turn whose run succeeded."""
@@ -112,22 +114,35 @@ def _with_failure(failure: str, reason: str) -> str:
 
 
 @cache
-def _judges() -> JudgeProvider:
+def _judges() -> "EnvironmentJudges":
     from evaltap.evaluator.scoring.judges.provider import EnvironmentJudges
 
     return EnvironmentJudges()
 
 
 @cache
-def _embedders() -> EmbedderProvider:
+def _embedders() -> "EnvironmentEmbedders":
     from evaltap.evaluator.scoring.embeddings import EnvironmentEmbedders
 
     return EnvironmentEmbedders()
 
 
-DEFAULT_SERVICES: Final = Services(
-    judge=lambda model: _judges()(model), embeddings=lambda model: _embedders()(model)
-)
+class _Environment:
+    """The judges or embedders of the environment, created on first use."""
+
+    def __init__(self, provider: Callable[[], Any]) -> None:
+        self._provider = provider
+
+    def __call__(self, model: Any) -> Any:
+        return self._provider()(model)
+
+    def named(self, model: Any) -> str:
+        """Return the model that the environment names instead of the metric; empty: it names none."""
+        found: str = self._provider().named(model)
+        return found
+
+
+DEFAULT_SERVICES: Final = Services(_Environment(_judges), _Environment(_embedders))
 """Shared by all scorers, so that judges reuse connections."""
 
 OnUnknownMetric = Literal["error", "skip"]
@@ -320,9 +335,9 @@ class CaseScorer:
         return [cost_class_of(bound.applied.metric, bound.evaluator) for bound in self._bound]
 
     @property
-    def judges(self) -> JudgeProvider:
-        """What gives the metrics their judges; raises JudgeNotConfigured where there is none."""
-        return self._services.judge
+    def services(self) -> Services:
+        """What gives the metrics their judges and embedders."""
+        return self._services
 
     @property
     def waits(self) -> bool:

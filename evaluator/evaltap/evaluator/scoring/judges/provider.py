@@ -9,6 +9,7 @@ from dataclasses import replace
 from evaltap.evaluator.scoring.contract.judge import (
     Judge,
     JudgeInvalid,
+    JudgeNotConfigured,
     JudgeReply,
     JudgeRequest,
     UnreachableError,
@@ -67,6 +68,14 @@ class EnvironmentJudges:
             if chain is None:
                 chain = self._chains[key] = self._make(settings)
             return chain
+
+    def named(self, model: JudgeModel | None) -> str:
+        """Return the model that the environment names instead of the metric; empty: it names none."""
+        try:
+            name = judge_settings(model, self._environ).model
+        except JudgeNotConfigured:
+            return ""
+        return "" if model is not None and name == model.model_name else name
 
     def _make(self, settings: JudgeSettings) -> "JudgeChain":
         where = (settings.base_url, settings.model, settings.api_key)

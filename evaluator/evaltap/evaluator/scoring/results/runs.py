@@ -1,8 +1,8 @@
 """Scoring runs: a set of metrics applied to files or to landed cases.
 
-A metric's *digest* is the hash of the metric as written (without keys) and of its evaluator's name and
-version.  Scores with the same digest follow the same rule, so whether a case revision already has a score
-depends on digests, not on runs.
+A metric's *digest* is the hash of the metric as written (without keys), of its evaluator's name and version,
+and of the models that the environment names instead.  Scores with the same digest follow the same rule, so
+whether a case revision already has a score depends on digests, not on runs.
 """
 
 import hashlib
@@ -49,14 +49,15 @@ def run_metric(
     evaluator_version: str,
     references: str = "",
     placeholders: str = "",
+    models: Sequence[str] = (),
 ) -> RunMetric:
     """Return the metric with its digest.
 
-    `references` is the digest of separate references, `placeholders` the rule for missing references.  Both
-    change what the metric measures, and so its digest.
+    `references` is the digest of separate references, `placeholders` the rule for missing references, and
+    `models` are those that the environment names.  All change what the metric measures, and so its digest.
     """
     compared = f"{references} placeholders" if placeholders == "peer" else references
-    rule = (evaluator_name, evaluator_version, compared)
+    rule = (evaluator_name, evaluator_version, compared, *models)
     text = metric_json(metric) + "\x1f".join(rule).encode()
     digest = hashlib.sha256(text).hexdigest()[:16]
     return RunMetric(metric, evaluator_name, evaluator_version, digest, references)
