@@ -425,7 +425,7 @@ def _verdict(verdicts: _Verdicts, label: Label, metric_name: str) -> _Verdict:
         about = " ".join(part for part in key[:3] if part)
         raise InputError(
             f"line {label.line}: {about!r} has no score under metric {metric_name} as it is now;"
-            " score it first (`evaltap score`), or correct the ids"
+            " score it first (`evaltap score`, with this judge), or correct the ids"
         )
     if len(chosen) > 1:
         raise InputError(

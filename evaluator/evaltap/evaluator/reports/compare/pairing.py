@@ -171,8 +171,8 @@ def _pair(name: str, base: Side, head: Side, *, across: bool) -> PairedMetric:
         else f"{pair.base.digest[:8]} in {base.name}, {pair.head.digest[:8]} in {head.name}"
     )
     raise InputError(
-        f"metric '{name}' differs between the sides ({differ}); score both with the same metrics file and"
-        " references, or compare them anyway with --across-metrics"
+        f"metric '{name}' differs between the sides ({differ}); score both with the same metrics file, judge"
+        " and references, or compare them anyway with --across-metrics"
     )
 
 

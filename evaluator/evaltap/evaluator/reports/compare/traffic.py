@@ -211,7 +211,7 @@ def _same_version(
     same = [one for one in same if ones[one].rate and others[one].rate] or same
     if not (same or rules.across_metrics):
         raise InputError(
-            f"metric '{name}' differs between the sides; score both with the same metrics file and"
+            f"metric '{name}' differs between the sides; score both with the same metrics file, judge and"
             " references, or compare them anyway with --across-metrics"
         )
     base, head = (one[same[-1]] if same else list(one.values())[-1] for one in (ones, others))

@@ -271,7 +271,7 @@ FROM (
 GROUP BY metric_name, judge, model
 ORDER BY metric_name, judge, model;
 
--- How often the samples of a turn agree, over all its judges.
+-- How often the samples of a turn agree, over all its judges, the last time that it was judged.
 CREATE OR REPLACE VIEW v_judge_agreement AS
 SELECT
   metric_name,
@@ -279,13 +279,19 @@ SELECT
   count(*) FILTER (passed IN (0, votes))  AS unanimous,
   avg(greatest(passed, votes - passed) / votes) AS mean_share_of_majority
 FROM (
-  SELECT run_id, app_name, eval_set_id, eval_id, invocation_id, turn_revision, metric_name,
-         count(*) AS votes, count(*) FILTER (status = 'passed') AS passed
-  FROM judge_calls
-  WHERE status IN ('passed', 'failed')
-  GROUP BY ALL
-  HAVING count(*) > 1
+  FROM (
+    SELECT run_id, app_name, eval_set_id, eval_id, invocation_id, turn_revision, metric_name,
+           count(*) AS votes, count(*) FILTER (status = 'passed') AS passed, max(scored_at) AS judged_at
+    FROM judge_calls
+    WHERE status IN ('passed', 'failed')
+    GROUP BY ALL
+  )
+  QUALIFY row_number() OVER (
+    PARTITION BY app_name, eval_set_id, eval_id, invocation_id, metric_name
+    ORDER BY turn_revision DESC, judged_at DESC
+  ) = 1
 )
+WHERE votes > 1
 GROUP BY metric_name
 ORDER BY metric_name;
 
