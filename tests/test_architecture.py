@@ -41,7 +41,7 @@ NAMES = [
     ("Where is an alert receiver added?", "monitoring/alerting/receivers.py", "make_receiver"),
     ("Where is its type declared?", f"{HOMES['schemas']}/formats/monitor.py", "AlertReceiver"),
     ("Where is a reader of an export added?", f"{SESSIONS}/__init__.py", "FORMATS"),
-    ("Where is an agent adapter added?", f"{EXPERIMENTS}/agents/loading.py", "FRAMEWORKS"),
+    ("Where is an agent adapter added?", f"{EXPERIMENTS}/agents/base.py", "FRAMEWORKS"),
     ("Where is a new archive backend added?", "store/place.py", "Place"),
     ("And its addresses?", "store/place.py", "place_of"),
 ]

@@ -2,13 +2,17 @@
 
 An adapter calls the agent and lets the recorder see the turn; it never records a second time what a plugin
 of the recorder records.  An exception of the agent passes through: it is the agent's crash.
+Where a framework's tools ask who answers them, they do so in the context of the call, which keeps runs in one
+process apart; the patch of its class stays, and without answers every tool runs.
 """
 
 import asyncio
+import importlib
+import sys
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, Protocol, TypeAlias
+from typing import Any, Final, NoReturn, Protocol, TypeAlias
 
 from evaltap.experiments.mocks.declared import DeclaredMock
 from evaltap.experiments.mocks.recorded import Recording
@@ -207,3 +211,31 @@ def miss(answers: ToolAnswers, why: str, tool: str) -> NoReturn:
 def by_provider(name: str) -> str:
     """Say that a tool is run by the model's provider, out of reach."""
     return f"tool {name} is run by the provider and cannot be answered from a recording"
+
+
+FRAMEWORKS: Final[Mapping[str, str]] = {
+    "agents.agent": "openai_agents",
+    "claude_agent_sdk": "claude_agent",
+    "google.adk": "adk",
+    "langchain_core": "langchain",
+    "langgraph": "langchain",
+    "pydantic_ai": "pydantic_ai",
+    "strands": "strands",
+}
+"""By the package of an object's class, or of a base class: the module here whose `adapt` makes an agent of
+it, or returns None for what is no agent of the framework, and whose `install` has the framework's tools ask
+who answers their calls.  It is imported when such an object is met.
+"""
+
+
+def adapter_of(module: str) -> Any:  # a module with `adapt` and `install`
+    """Import the adapter of a framework; raise ImportError for another release than it knows."""
+    return importlib.import_module(f"evaltap.experiments.agents.{module}")
+
+
+def install_imported() -> None:
+    """Have the tools of agents that a function runs itself ask, as far as their frameworks are imported."""
+    for package, module in FRAMEWORKS.items():
+        if package in sys.modules:
+            with suppress(ImportError):  # another module of this name, or another release
+                adapter_of(module).install()

@@ -13,8 +13,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Final
 
-from evaltap.experiments.agents.answering import install_imported
-from evaltap.experiments.agents.base import Abilities, Agent, AgentError, AgentSession, Asked, Unit
+from evaltap.experiments.agents.base import (
+    Abilities,
+    Agent,
+    AgentError,
+    AgentSession,
+    Asked,
+    Unit,
+    install_imported,
+)
 from evaltap.experiments.agents.plain import TIME_IS_UP, record_served, turn_of
 from evaltap.recorder import Recorder
 from evaltap.recorder.answering import TOOL_ANSWERS, ToolMiss

@@ -4,10 +4,9 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Mapping
 from typing import Any, Final
 
-from evaltap.experiments.agents.base import Agent
+from evaltap.experiments.agents.base import FRAMEWORKS, Agent, adapter_of
 from evaltap.experiments.agents.command import PREFIX, CommandAgent
 from evaltap.experiments.agents.endpoint import http_agent, openai_agent
 from evaltap.experiments.agents.functions import FactoryAgent, FunctionAgent, required_parameters
@@ -19,18 +18,6 @@ _EXPECTED: Final = (
     "expected package.module:name, a function, a factory or an agent object; or command:PROGRAM,"
     " openai:MODEL@URL, or an http:// address"
 )
-FRAMEWORKS: Final[Mapping[str, str]] = {
-    "agents.agent": "openai_agents",
-    "claude_agent_sdk": "claude_agent",
-    "google.adk": "adk",
-    "langchain_core": "langchain",
-    "langgraph": "langchain",
-    "pydantic_ai": "pydantic_ai",
-    "strands": "strands",
-}
-"""By the package of an object's class, or of a base class: the module here whose `adapt` makes an agent of
-it, or returns None for what is no agent of the framework.  It is imported when such an object is met.
-"""
 
 
 def load_agent(
@@ -108,11 +95,10 @@ def _of_framework(found: Any, recorder: Recorder, text: str) -> Agent | None:
 
 def _adapted(module: str, found: Any, recorder: Recorder, text: str) -> Agent | None:
     try:
-        adapter = importlib.import_module(f"evaltap.experiments.agents.{module}")
+        agent: Agent | None = adapter_of(module).adapt(found, recorder)
     except ImportError as error:  # of another release than the adapter knows
         kind = type(found)
         raise InputError(
             f"--agent {text}: a {kind.__name__} of {kind.__module__} cannot be run: {error}"
         ) from error
-    agent: Agent | None = adapter.adapt(found, recorder)
     return agent
