@@ -24,6 +24,7 @@ from evaltap.recorder.observation import (
     UserMessage,
     WholeRun,
 )
+from evaltap.recorder.tokens import Tokens
 
 S = 1_000_000_000
 
@@ -42,16 +43,12 @@ def a_run(run_id: str = "r1", session_id: str | None = "s1", at: int = 100 * S) 
             root_span_id="a" * 16,
         ),
         UserMessage(run_id, at, "Where is A-100?"),
-        ModelCalled(
-            run_id, at + S, model="m-1", text="Let me see.", input_tokens=11, output_tokens=5
-        ),
+        ModelCalled(run_id, at + S, model="m-1", text="Let me see.", tokens=Tokens(11, 5)),
         ToolCalled(run_id, at + S + 1, "c1", "get_order", {"order_id": "A-100"}, "support"),
         ToolCalled(run_id, at + S + 2, "c2", "get_order", {"order_id": "A-101"}, "support"),
         ToolReturned(run_id, at + 2 * S, "c2", {"status": "open"}, duration_ms=1.5),
         ToolReturned(run_id, at + 3 * S, "c1", {"status": "delivered"}, duration_ms=2.5),
-        ModelCalled(
-            run_id, at + 4 * S, model="m-1", input_tokens=20, output_tokens=7, span_id="b" * 16
-        ),
+        ModelCalled(run_id, at + 4 * S, model="m-1", tokens=Tokens(20, 7), span_id="b" * 16),
         Responded(run_id, at + 5 * S, "Delivered."),
         RunEnded(run_id, at + 5 * S),
     ]
@@ -206,7 +203,7 @@ def test_a_run_that_is_read_again_replaces_what_was_read_before() -> None:
     again = whole(
         RunStarted("r1", 100 * S, session_id="s1"),
         UserMessage("r1", 100 * S, "Where?"),
-        ModelCalled("r1", 101 * S, input_tokens=40),
+        ModelCalled("r1", 101 * S, tokens=Tokens(40)),
         RunEnded("r1", 105 * S),
     )
 

@@ -23,6 +23,7 @@ from evaltap.recorder.copying import freeze, name, number, text, thaw
 from evaltap.recorder.foreign import error_name, error_text, type_name
 from evaltap.recorder.media import digested, kept
 from evaltap.recorder.pacing import yield_to_agent
+from evaltap.recorder.tokens import UNKNOWN, Tokens
 from evaltap.schemas.chat.media import MediaPart
 
 MAX_CONTEXT = 8
@@ -124,8 +125,7 @@ class ModelCalled:
     model: str | None = None
     text: str | None = None
     """Text of a call that is not the final answer: an intermediate response."""
-    input_tokens: int | None = None
-    output_tokens: int | None = None
+    tokens: Tokens = UNKNOWN
     cost_usd: float | None = None
     span_id: str | None = None
     agent_name: str | None = None
@@ -133,9 +133,6 @@ class ModelCalled:
     """Media of the intermediate response."""
     reasoning: str | None = None
     """The model's reasoning before this text or its tool calls; recorded only if configured."""
-    cache_read_tokens: int | None = None
-    """The part of the input tokens read from the provider's cache."""
-    cache_write_tokens: int | None = None
     failed: bool = False
     """Whether there was no answer, and so no usage that could be missing."""
 
@@ -379,15 +376,12 @@ def _model_called(seen: ModelCalled, limit: int) -> tuple[RunEvent, int]:
         seen.time_ns,
         name(seen.model),
         content,
-        _count(seen.input_tokens),
-        _count(seen.output_tokens),
+        Tokens(*map(_count, seen.tokens)),
         number(seen.cost_usd),
         name(seen.span_id),
         name(seen.agent_name),
         parts,
         reasoning,
-        _count(seen.cache_read_tokens),
-        _count(seen.cache_write_tokens),
         seen.failed is True,
     )
     return copied, OVERHEAD_BYTES + len(content or "") + len(reasoning or "") + media_bytes

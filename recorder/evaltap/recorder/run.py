@@ -35,6 +35,7 @@ from evaltap.recorder.observation import (
     failure_of,
 )
 from evaltap.recorder.protocols import Observing
+from evaltap.recorder.tokens import UNKNOWN, Tokens
 from evaltap.schemas.chat.media import MediaPart
 
 T = TypeVar("T")
@@ -248,10 +249,7 @@ class ObservedRun:
         model: str | None,
         *,
         text: str | None = None,
-        input_tokens: int | None = None,
-        output_tokens: int | None = None,
-        cache_read_tokens: int | None = None,
-        cache_write_tokens: int | None = None,
+        tokens: Tokens = UNKNOWN,
         cost_usd: float | None = None,
         agent: str | None = None,
         reasoning: str | None = None,
@@ -266,13 +264,10 @@ class ObservedRun:
                 self._clock.now(),
                 model=model,
                 text=text,
-                input_tokens=input_tokens,
-                output_tokens=output_tokens,
+                tokens=tokens,
                 cost_usd=cost_usd,
                 agent_name=agent,
                 reasoning=reasoning,
-                cache_read_tokens=cache_read_tokens,
-                cache_write_tokens=cache_write_tokens,
             )
         )
 

@@ -4,17 +4,20 @@ Anthropic, and Bedrock for all its models, count cache reads and writes separate
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 
 class Tokens(NamedTuple):
     """The usage of a model call; None is unknown."""
 
-    input: int | None
+    input: int | None = None
     """All of them, cached or not."""
-    output: int | None
+    output: int | None = None
     cache_read: int | None = None
     cache_write: int | None = None
+
+
+UNKNOWN: Final = Tokens()
 
 
 def tokens(

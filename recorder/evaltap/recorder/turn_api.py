@@ -24,6 +24,7 @@ from evaltap.recorder.media import MAX_PARTS
 from evaltap.recorder.observation import UNSEEN, Origin, failure_of
 from evaltap.recorder.protocols import Recording
 from evaltap.recorder.run import ObservedRun
+from evaltap.recorder.tokens import Tokens
 from evaltap.schemas.chat.media import MediaPart, media, media_in
 from evaltap.schemas.data import JsonObject
 
@@ -201,10 +202,7 @@ class Turn:
             self._run.model_called(
                 model,
                 text=text,
-                input_tokens=input_tokens,
-                output_tokens=output_tokens,
-                cache_read_tokens=cache_read_tokens,
-                cache_write_tokens=cache_write_tokens,
+                tokens=Tokens(input_tokens, output_tokens, cache_read_tokens, cache_write_tokens),
                 cost_usd=cost_usd,
                 agent=agent,
                 reasoning=reasoning,

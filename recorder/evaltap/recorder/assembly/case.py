@@ -256,8 +256,8 @@ def _telemetry(start: RunStarted, end: RunEnded | None, ordered: Sequence[RunEve
             "rootSpanId": start.root_span_id,
             "lastChatSpanId": spans[-1] if spans else None,
             "models": _distinct(call.model for call in models),
-            "inputTokens": _whole_sum(call.input_tokens for call in calls),
-            "outputTokens": _whole_sum(call.output_tokens for call in calls),
+            "inputTokens": _whole_sum(call.tokens.input for call in calls),
+            "outputTokens": _whole_sum(call.tokens.output for call in calls),
             "costUsd": _cost(calls),
             "usage": _usage(calls),
             "latencyMs": _latency_ms(start, end) if end is not None else None,
@@ -276,7 +276,7 @@ def _latency_ms(start: RunStarted, end: RunEnded) -> float | None:
 
 def _cost(calls: Sequence[ModelCalled]) -> float | None:
     """Return what all calls have cost; None if the cost of one that may have used tokens is not known."""
-    used = (call for call in calls if (call.input_tokens, call.output_tokens) != (0, 0))
+    used = (call for call in calls if call.tokens[:2] != (0, 0))
     if any(call.cost_usd is None for call in used):
         return None
     found: float | None = _sum(call.cost_usd for call in calls)
@@ -285,7 +285,7 @@ def _cost(calls: Sequence[ModelCalled]) -> float | None:
 
 def _has_no_use(call: ModelCalled) -> bool:
     """Return whether no tokens are missing: a call failed, or what a model said has its call beside it."""
-    is_unknown = call.input_tokens is None and call.output_tokens is None
+    is_unknown = call.tokens[:2] == (None, None)
     return is_unknown and (call.failed or call.model is None)
 
 
@@ -297,11 +297,11 @@ def _usage(calls: Sequence[ModelCalled]) -> list[JsonObject]:
     """
     by_model: dict[str, list[ModelCalled]] = {}
     for call in calls:
-        if call.model is None or call.input_tokens is None or call.output_tokens is None:
+        if call.model is None or None in call.tokens[:2]:
             return []
         by_model.setdefault(call.model, []).append(call)
     groups = [group for of_model in by_model.values() for group in _of_one_price(of_model)]
-    cached = (call.cache_read_tokens or call.cache_write_tokens for call in calls)
+    cached = (call.tokens.cache_read or call.tokens.cache_write for call in calls)
     return [_used(group) for group in groups] if len(groups) > 1 or any(cached) else []
 
 
@@ -309,17 +309,17 @@ def _used(calls: Sequence[ModelCalled]) -> JsonObject:
     return _present(
         {
             "model": calls[0].model,
-            "inputTokens": _sum(call.input_tokens for call in calls),
-            "outputTokens": _sum(call.output_tokens for call in calls),
-            "cachedTokens": _sum(call.cache_read_tokens for call in calls),
-            "cacheWriteTokens": _sum(call.cache_write_tokens for call in calls),
+            "inputTokens": _sum(call.tokens.input for call in calls),
+            "outputTokens": _sum(call.tokens.output for call in calls),
+            "cachedTokens": _sum(call.tokens.cache_read for call in calls),
+            "cacheWriteTokens": _sum(call.tokens.cache_write for call in calls),
         }
     )
 
 
 def _of_one_price(calls: list[ModelCalled]) -> list[list[ModelCalled]]:
     """Return the calls of a model as one group, or each as its own if their sum may have another price."""
-    is_small = sum(call.input_tokens or 0 for call in calls) <= _ONE_PRICE_TOKENS
+    is_small = sum(call.tokens.input or 0 for call in calls) <= _ONE_PRICE_TOKENS
     return [calls] if is_small else [[call] for call in calls]
 
 

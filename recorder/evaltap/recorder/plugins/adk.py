@@ -20,7 +20,7 @@ from evaltap.recorder.observation import PAUSED, UNSEEN, Failure, Origin, RunSta
 from evaltap.recorder.plugins.support import first_items, guarded, recorder_for
 from evaltap.recorder.protocols import Observing
 from evaltap.recorder.run import ObservedRun
-from evaltap.recorder.tokens import Tokens, tokens
+from evaltap.recorder.tokens import UNKNOWN, Tokens, tokens
 from evaltap.schemas.chat.media import MediaPart, media
 from evaltap.schemas.data import JsonObject
 
@@ -217,9 +217,7 @@ class EvaltapPlugin(BasePlugin):
         used = _tokens(response.usage_metadata)
         run.observed.model_called(
             response.model_version or run.model,
-            input_tokens=used.input,
-            output_tokens=used.output,
-            cache_read_tokens=used.cache_read,
+            tokens=used,
             agent=context.agent_name,
         )
 
@@ -364,7 +362,7 @@ def _tokens(usage: "types.GenerateContentResponseUsageMetadata | None") -> Token
     Providers behind LiteLLM include reasoning in the output; the total then leaves no room for it.
     """
     if usage is None:
-        return Tokens(None, None)
+        return UNKNOWN
     given, output = usage.prompt_token_count, usage.candidates_token_count
     thoughts, total = usage.thoughts_token_count or 0, usage.total_token_count
     if given is not None:

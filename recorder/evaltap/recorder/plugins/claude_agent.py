@@ -182,10 +182,7 @@ class EvaltapHooks:
         if used is not None:
             turn.run.model_called(
                 message.model,
-                input_tokens=used.input,
-                output_tokens=used.output,
-                cache_read_tokens=used.cache_read,
-                cache_write_tokens=used.cache_write,
+                tokens=used,
             )
         words = "".join(block.text for block in message.content if isinstance(block, TextBlock))
         thought = [one.thinking for one in message.content if isinstance(one, ThinkingBlock)]

@@ -46,6 +46,7 @@ from evaltap.recorder.plugins.langchain_values import (
 from evaltap.recorder.plugins.support import first_of, guarded, recorder_for, release
 from evaltap.recorder.protocols import Observing
 from evaltap.recorder.run import ObservedRun
+from evaltap.recorder.tokens import Tokens
 from evaltap.schemas.data import JsonObject
 
 if TYPE_CHECKING:
@@ -356,10 +357,12 @@ class EvaltapHandler(BaseCallbackHandler):
         cached = usage.get("input_token_details", {}) if usage else {}
         run.model_called(
             first_of(said.response_metadata if said else {}, ("model_name", "model")) or node.model,
-            input_tokens=usage and usage["input_tokens"],
-            output_tokens=usage and usage["output_tokens"],
-            cache_read_tokens=cached.get("cache_read"),
-            cache_write_tokens=cached.get("cache_creation"),
+            tokens=Tokens(
+                usage and usage["input_tokens"],
+                usage and usage["output_tokens"],
+                cached.get("cache_read"),
+                cached.get("cache_creation"),
+            ),
             agent=node.agent,
         )
         if level.parent is None:

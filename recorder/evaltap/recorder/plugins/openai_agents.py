@@ -37,7 +37,7 @@ from evaltap.recorder.plugins.openai_loop import Call, Loop, arguments_of
 from evaltap.recorder.plugins.support import guarded, recorder_for
 from evaltap.recorder.protocols import Observing
 from evaltap.recorder.run import ObservedRun
-from evaltap.recorder.tokens import tokens
+from evaltap.recorder.tokens import UNKNOWN, Tokens, tokens
 from evaltap.schemas.chat.evidence import Evidence, without_block
 
 ORIGIN = Origin(framework="openai-agents", convention="openai-agents-tracing")
@@ -209,11 +209,13 @@ class EvaltapTraceProcessor(TracingProcessor):
         usage = response.usage if response is not None else None
         level.run.model_called(
             response.model if response is not None else None,
-            input_tokens=usage.input_tokens if usage is not None else None,
-            output_tokens=usage.output_tokens if usage is not None else None,
-            cache_read_tokens=usage.input_tokens_details.cached_tokens
-            if usage is not None
-            else None,
+            tokens=UNKNOWN
+            if usage is None
+            else Tokens(
+                usage.input_tokens,
+                usage.output_tokens,
+                usage.input_tokens_details.cached_tokens,
+            ),
             agent=node.agent,
         )
         level.record_output(response.output if response is not None else (), node.agent)
@@ -231,10 +233,7 @@ class EvaltapTraceProcessor(TracingProcessor):
         )
         level.run.model_called(
             data.model,
-            input_tokens=used.input,
-            output_tokens=used.output,
-            cache_read_tokens=used.cache_read,
-            cache_write_tokens=used.cache_write,
+            tokens=used,
             agent=node.agent,
         )
         messages = read_response(list(data.output or ()))

@@ -113,9 +113,7 @@ class EvaltapRun(RunHooks[Any]):
         used = tokens(usage.input_tokens, usage.output_tokens, cached)
         self._loop.run.model_called(
             model if isinstance(model, str) else None,
-            input_tokens=used.input,
-            output_tokens=used.output,
-            cache_read_tokens=used.cache_read,
+            tokens=used,
             agent=agent.name,
         )
         self._loop.record_output(response.output, agent.name)

@@ -216,10 +216,7 @@ class EvaltapCapability(AbstractCapability[object]):
         )
         level.run.model_called(
             response.model_name or request_context.model.model_name,
-            input_tokens=used.input,
-            output_tokens=used.output,
-            cache_read_tokens=used.cache_read,
-            cache_write_tokens=used.cache_write,
+            tokens=used,
             agent=level.agent,
         )
         if not level.nested:

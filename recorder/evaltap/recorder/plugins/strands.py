@@ -220,10 +220,7 @@ class EvaltapHooks(HookProvider):
         used = tokens(*(usage.get(name) for name in _USAGE), total=usage.get("totalTokens"))
         level.run.model_called(
             first_of(config, ("model_id",)) if isinstance(config, Mapping) else None,
-            input_tokens=used.input,
-            output_tokens=used.output,
-            cache_read_tokens=used.cache_read,
-            cache_write_tokens=used.cache_write,
+            tokens=used,
             agent=agent.name,
         )
         if level.parent is None:

@@ -387,11 +387,8 @@ def _model(
         run_id,
         now,
         model=message.get("model"),
-        input_tokens=used.input,
-        output_tokens=used.output,
+        tokens=used,
         agent_name=agent,
-        cache_read_tokens=used.cache_read,
-        cache_write_tokens=used.cache_write,
     )
 
 

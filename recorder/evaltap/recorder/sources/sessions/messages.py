@@ -9,7 +9,7 @@ file lacks the beginning: what the agent did is a turn whose question is missing
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Final, Literal
+from typing import Literal
 
 from evaltap.recorder.assembly.case import case_of, installed_version
 from evaltap.recorder.observation import (
@@ -26,11 +26,10 @@ from evaltap.recorder.observation import (
     ToolReturned,
     UserMessage,
 )
-from evaltap.recorder.tokens import Tokens
+from evaltap.recorder.tokens import UNKNOWN, Tokens
 from evaltap.schemas.chat.evidence import decode
 from evaltap.schemas.data import CaseData
 
-_NOTHING: Final = Tokens(None, None)
 Role = Literal["system", "user", "assistant", "tool"]
 
 
@@ -64,7 +63,7 @@ class Message:
     """Whether the user stopped the run here; such a run did not fail, and did not end."""
     duration_ms: float | None = None
     model: str | None = None
-    tokens: Tokens = _NOTHING
+    tokens: Tokens = UNKNOWN
     cost_usd: float | None = None
 
 
@@ -260,18 +259,7 @@ class _Turn:
 
 def _model(run_id: str, now: int, message: Message, text: str | None) -> Iterator[ModelCalled]:
     """Yield the model call behind a message, if something is known of it."""
-    used = message.tokens
-    called = ModelCalled(
-        run_id,
-        now,
-        message.model,
-        text or None,
-        used.input,
-        used.output,
-        message.cost_usd,
-        cache_read_tokens=used.cache_read,
-        cache_write_tokens=used.cache_write,
-    )
+    called = ModelCalled(run_id, now, message.model, text or None, message.tokens, message.cost_usd)
     if called != ModelCalled(run_id, now):
         yield called
 
