@@ -8,7 +8,6 @@ folder on every node.
 import asyncio
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,11 +17,13 @@ from evaltap.experiments.partners import Partners
 from evaltap.experiments.process import START_SECONDS, AgentEnd
 from evaltap.experiments.pseudonyms import Inventions
 from evaltap.experiments.worker import UnitEnd, Worker, WorkerSettings, cast_of, recorder_of
-from evaltap.recorder import LocalLogSink
+from evaltap.recorder import LocalLogSink, MemorySink
 from evaltap.schemas.errors import EvaltapError, InputError
 from evaltap.schemas.wire.record import WireRecord
 
 _FLUSH_SECONDS: Final = 30.0
+_MOST_RECORDS: Final = 1_000_000
+"""Of units that run at once on one actor; they are fetched with the end of each."""
 
 
 class RayAgents(AgentEnd):
@@ -120,29 +121,6 @@ class RayAgents(AgentEnd):
         return self._death
 
 
-class _Kept:
-    """A sink whose records are fetched with the end of each unit."""
-
-    def __init__(self) -> None:
-        self._records: list[WireRecord] = []
-
-    def append(self, records: Sequence[WireRecord]) -> None:
-        self._records += records
-
-    def flush(self, timeout_seconds: float) -> bool:
-        return True
-
-    def backlog(self) -> int:
-        return 0
-
-    def close(self) -> None:
-        """Keep what there is: it is fetched afterwards."""
-
-    def taken(self) -> list[WireRecord]:
-        found, self._records = self._records, []
-        return found
-
-
 class _Actor:
     """The agent on a node of the cluster."""
 
@@ -152,7 +130,7 @@ class _Actor:
             os.chdir(folder)
         sys.path.insert(0, folder)
         self._settings = settings
-        self._sink, self._inventions = _Kept(), Inventions()
+        self._sink, self._inventions = MemorySink(limit=_MOST_RECORDS), Inventions()
         self._recorder, self._redactor = recorder_of(self._settings, self._inventions, self._sink)
         self._room = asyncio.Semaphore(concurrency)
         self._making = asyncio.Lock()
@@ -189,10 +167,14 @@ class _Actor:
         async with self._room:
             end = await worker.run(unit)
         await asyncio.to_thread(self._recorder.flush, _FLUSH_SECONDS)
-        return end, self._sink.taken()
+        return end, self._taken()
 
     async def close(self) -> list[WireRecord]:
         """Close the recorder, and return what it says last."""
         await asyncio.to_thread(self._recorder.close, _FLUSH_SECONDS)
         self._partners.close()
-        return self._sink.taken()
+        return self._taken()
+
+    def _taken(self) -> list[WireRecord]:
+        found, self._sink.records = self._sink.records, []
+        return found
