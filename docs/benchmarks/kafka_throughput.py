@@ -36,8 +36,7 @@ from resident import resident_mb
 from score_files import EVALTAP, FLOOR, METRICS, tool_call
 from score_files import measure as run_floor
 
-from evaltap.evaluator.ingest.topics.clients import create_topics
-from evaltap.evaluator.ingest.topics.writer import TopicWriter
+from evaltap.evaluator.ingest.topics.clients import TopicWriter, create_topics
 from evaltap.schemas.log.location import KafkaClientName, KafkaLocation
 from evaltap.schemas.wire.record import WireRecord, encode_case
 

@@ -207,8 +207,7 @@ def topic_outbox(
             " name another"
         )
     # An optional package: kafka.
-    from evaltap.evaluator.ingest.topics.clients import create_topics
-    from evaltap.evaluator.ingest.topics.writer import TopicWriter
+    from evaltap.evaluator.ingest.topics.clients import TopicWriter, create_topics
 
     create_topics(location, {topic: 1})
     writer = TopicWriter(location, client_id="evaltap-outbox")

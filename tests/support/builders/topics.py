@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from evaltap.evaluator.ingest.sources.kafka import KafkaSource
-from evaltap.evaluator.ingest.topics.writer import TopicWriter
+from evaltap.evaluator.ingest.topics.clients import TopicWriter
 from evaltap.evaluator.pipeline.live.consumer import Consumed, Consumer
 from evaltap.evaluator.store.database import Store
 from evaltap.recorder import Recorder

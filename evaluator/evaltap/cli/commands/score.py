@@ -22,9 +22,8 @@ from evaltap.cli.scoring import (
     selection_of,
 )
 from evaltap.cli.verdict import Scope, Verdict
-from evaltap.evaluator.cases.datasets.case_files import SUFFIXES, as_case_files
+from evaltap.evaluator.cases.datasets.case_files import SUFFIXES, as_case_files, joined_files
 from evaltap.evaluator.cases.datasets.columns import parse_columns
-from evaltap.evaluator.cases.datasets.copies import joined_files
 from evaltap.evaluator.cases.datasets.trials import TrialFiles, trials_apart
 from evaltap.evaluator.cases.identity import BadLine
 from evaltap.evaluator.pipeline.batch.files import FileScorer

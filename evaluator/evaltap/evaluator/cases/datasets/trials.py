@@ -13,8 +13,7 @@ from typing import Any, Final  # of JSON
 
 import msgspec
 
-from evaltap.evaluator.cases.datasets.case_files import CaseFiles
-from evaltap.evaluator.cases.datasets.copies import changed_copies
+from evaltap.evaluator.cases.datasets.case_files import CaseFiles, changed_copies
 from evaltap.evaluator.cases.identity import CaseIdentity, CaseKey
 from evaltap.evaluator.cases.origin import case_identity
 from evaltap.schemas.data import CaseData
