@@ -3,6 +3,7 @@
 import json
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -67,3 +68,17 @@ def test_each_refusal_doubles_the_pause_until_a_turn_succeeds() -> None:
     assert 0.9 < first <= 1.0
     assert 1.9 < second <= 2.0
     assert pace._next - time.monotonic() <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [({"retry-after": "7"}, 7), ({"retry-after-ms": "7000"}, 7), ({"retry-after": "600"}, 60)],
+)
+def test_a_provider_says_how_long_the_pause_is(headers: dict[str, str], seconds: float) -> None:
+    error, pace = ValueError("the SDK's own"), Pace()
+    error.__cause__ = refusal = RateLimitError()
+    refusal.__dict__["response"] = SimpleNamespace(headers=headers)
+
+    pace.refused(error)
+
+    assert pace._next - time.monotonic() == pytest.approx(seconds, abs=0.5)

@@ -10,12 +10,14 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from multiprocessing.connection import Connection
 from typing import Any, Final, Literal, TypeAlias
 
+from evaltap.evaluator.scoring.judges.openai import retry_after
 from evaltap.experiments.agents.base import (
     Agent,
     AgentError,
@@ -86,7 +88,8 @@ class Pace:
     def refused(self, error: BaseException) -> None:
         """Pause after a provider's refusal."""
         self._pause = min(max(_FIRST_PAUSE, 2 * self._pause), _LONGEST_PAUSE)
-        pause = min(_asked_for(error) or self._pause, _LONGEST_PAUSE)
+        asked = next(filter(None, map(_asked_for, _causes(error))), None)
+        pause = min(asked.total_seconds() if asked else self._pause, _LONGEST_PAUSE)
         self._next = max(self._next, time.monotonic() + pause)
 
     def succeeded(self) -> None:
@@ -106,15 +109,10 @@ def is_refusal(error: BaseException) -> bool:
     )
 
 
-def _asked_for(error: BaseException) -> float | None:
-    """Return the seconds of a Retry-After header."""
-    for one in _causes(error):
-        headers = getattr(getattr(one, "response", None), "headers", None)
-        try:
-            return float(headers["retry-after"]) if headers else None
-        except (KeyError, TypeError, ValueError):
-            continue
-    return None
+def _asked_for(error: BaseException) -> timedelta | None:
+    """Return the delay that the response in an SDK's error requests; None without one."""
+    headers = getattr(getattr(error, "response", None), "headers", None)
+    return retry_after(headers) if isinstance(headers, Mapping) else None
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -283,7 +283,7 @@ def test_labels_are_read_from_json_lines_and_csv(tmp_path: Path) -> None:
     table.write_text("\ufeffevalId,rubricId,label\na,,PASS\nb,1,0\n")
 
     for path in (lines, table):
-        assert [(label.key, label.passes) for label in read_labels(path)] == [
+        assert [(label.key, label.passes) for label in read_labels(path).labels] == [
             (LabelKey("a"), True),
             (LabelKey("b", "", "1"), False),
         ]

@@ -362,10 +362,12 @@ def test_reviews_are_labels_for_judges(review: Review, database: Path, tmp_path:
 
     review("export", "--labels", "--out", str(labels))
 
-    assert {(one.key.eval_id, one.passes) for one in read_labels(labels)} == {
+    assert {(one.key.eval_id, one.passes) for one in read_labels(labels).labels} == {
         ("s-0", True), ("s-1", False), ("s-2", False),
     }  # fmt: skip
-    assert {one[:2] for one in read_labels(database)} == {one[:2] for one in read_labels(labels)}
+    assert {one[:2] for one in read_labels(database).labels} == {
+        one[:2] for one in read_labels(labels).labels
+    }
 
 
 @pytest.mark.slow

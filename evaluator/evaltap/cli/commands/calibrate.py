@@ -10,7 +10,7 @@ from evaltap.cli.messages import print_json, say
 from evaltap.cli.options.score import CalibrateOptions
 from evaltap.cli.progress import progress
 from evaltap.cli.scoring import case_scorer, judge_session
-from evaltap.evaluator.analysis.estimates.label_files import read_labels, unsettled
+from evaltap.evaluator.analysis.estimates.label_files import GivenLabels, read_labels
 from evaltap.evaluator.analysis.estimates.labels import feedback_labels
 from evaltap.evaluator.analysis.stats.rate import Rate
 from evaltap.evaluator.curation.calibration.verdicts import (
@@ -35,7 +35,7 @@ _EXIT_CODES = {"trust": 0, "with care": 0, "do not": 1, "too few labels": 3}
 def run(options: CalibrateOptions) -> int:
     """Compare and print; return the exit code of the worst metric."""
     _check(options)
-    labels = read_labels(options.labels) if options.labels else []
+    labels, note = read_labels(options.labels) if options.labels else GivenLabels()
     with judge_session("calibrate", options.scoring.judges) as judges:
         scorer = case_scorer("calibrate", options.metrics, options.scoring, judges).scorer
         if options.cases:
@@ -60,7 +60,7 @@ def run(options: CalibrateOptions) -> int:
         print_json({"calibrations": rows, "exit_code": code})
     else:
         _print(found)
-    if note := unsettled(options.labels):
+    if note:
         say("calibrate", note)
     return code
 

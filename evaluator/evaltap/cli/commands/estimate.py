@@ -3,7 +3,7 @@
 from evaltap.cli.messages import print_json, say
 from evaltap.cli.options.inspect import EstimateOptions
 from evaltap.cli.stores import open_stores
-from evaltap.evaluator.analysis.estimates.label_files import read_labels, unsettled
+from evaltap.evaluator.analysis.estimates.label_files import GivenLabels, read_labels
 from evaltap.evaluator.analysis.estimates.rates import estimate_rates
 from evaltap.evaluator.analysis.estimates.scope import Scope
 from evaltap.evaluator.analysis.traffic import told_of_runs
@@ -22,7 +22,7 @@ def run(options: EstimateOptions) -> int:
         and options.period.since >= options.period.until
     ):
         raise InputError("--until: expected a time after --since")
-    labels = read_labels(options.labels) if options.labels else []
+    labels, unsettled = read_labels(options.labels) if options.labels else GivenLabels()
     scope = Scope(
         metric=options.metric,
         since=options.period.since,
@@ -37,7 +37,7 @@ def run(options: EstimateOptions) -> int:
         print_json([rate.data() for rate in found.rates])
     else:
         print_rates(found.rates, options.by, console())
-    for note in filter(None, (*found.notes, unsettled(options.labels), left_out)):
+    for note in filter(None, (*found.notes, unsettled, left_out)):
         say("estimate", note)
     if any(rate.estimate for rate in found.rates):
         return 0

@@ -3,9 +3,9 @@
 import csv
 import io
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import orjson
 
@@ -24,10 +24,17 @@ _FORM: Final = (
 )
 
 
-def read_labels(path: Path) -> list[Label]:
+class GivenLabels(NamedTuple):
+    """The labels of a file, and what there is to say of those that it lacks."""
+
+    labels: Sequence[Label] = ()
+    note: str = ""
+
+
+def read_labels(path: Path) -> GivenLabels:
     """Read labels, one per line; raise FormatError for an invalid or repeated label.
 
-    For a DuckDB file, return the verdicts of its reviews.
+    For a DuckDB file, return the verdicts of its reviews; the note says on how many turns reviewers disagree.
     """
     if path.suffix == ".duckdb":
         return _reviewed(path)
@@ -40,27 +47,19 @@ def read_labels(path: Path) -> list[Label]:
         labels[label.key] = label
     if not labels:
         raise FormatError(f"contains no labels; {_FORM}", path=str(path))
-    return list(labels.values())
+    return GivenLabels([*labels.values()])
 
 
-def _reviewed(path: Path) -> list[Label]:
+def _reviewed(path: Path) -> GivenLabels:
     with open_to_read(path) as store:
         labels = reviewed_labels(store)
+        ((count,),) = store.rows("SELECT count(*) FROM v_review_items WHERE state = 'disagreed'")
     if not labels:
         raise FormatError(
             "nothing has been reviewed here yet; use `evaltap review`", path=str(path)
         )
-    return labels
-
-
-def unsettled(path: Path | None) -> str:
-    """Say on how many turns the reviewers in a DuckDB file disagree; empty if on none."""
-    if path is None or path.suffix != ".duckdb":
-        return ""
-    with open_to_read(path) as store:
-        ((count,),) = store.rows("SELECT count(*) FROM v_review_items WHERE state = 'disagreed'")
     whose = "turns on which reviewers disagree, the hard ones, have no label until somebody settles them"
-    return f"{whose} (`evaltap review`): {count:,}" if count else ""
+    return GivenLabels(labels, f"{whose} (`evaltap review`): {count:,}" if count else "")
 
 
 def _label(row: Mapping[str, Json], line: int, path: Path) -> Label:
