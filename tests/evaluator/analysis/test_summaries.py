@@ -294,6 +294,23 @@ def test_the_index_says_what_a_list_shows(store: Store) -> None:
     assert store.rows(f"SELECT DISTINCT {CASE_KEY} = case_key FROM case_index") == [(True,)]
 
 
+@pytest.mark.parametrize("has_summaries", [False, True])
+def test_a_cost_that_leaves_turns_out_says_so(store: Store, has_summaries: bool) -> None:
+    rows = Rows(store)
+    rows.turn("a", "t", cost_usd=None)
+    rows.turn("a", "t")
+    for turn in ("t", "u"):
+        rows.turn("b", turn, cost_usd=0.25 if turn == "t" else None)
+    rows.turn("c", "t", cost_usd=None)
+    if has_summaries:
+        Summaries(store).make()
+
+    found = {one.eval_id: one for one in list_page(store, Choice(), 9).cases}
+
+    costs = {name: (one.cost_usd, one.unpriced) for name, one in found.items()}
+    assert costs == {"a": (0.25, 0), "b": (0.25, 1), "c": (None, 1)}
+
+
 @pytest.mark.slow
 def test_a_step_takes_a_part_and_says_that_more_is_left(store: Store) -> None:
     rows = Rows(store)

@@ -41,6 +41,7 @@ def case_report(case: CaseData, score: CaseScore) -> CaseReport:
         evidence=evidence,
         evidence_note=note or ("" if cells else score.error_message),
         cost_usd=total(costs),
+        unpriced=len(evidence) - len(costs),
         latency_ms=total(latencies),
     )
 

@@ -222,6 +222,9 @@ class CaseReport:
     evidence_note: str = ""
     """Why evidence is missing or incomplete."""
     cost_usd: float | None = None
+    """Of the turns whose cost is known."""
+    unpriced: int = 0
+    """The number of turns whose cost is unknown."""
     latency_ms: float | None = None
     opening: str = ""
     """The user's first message, on one line; empty if it was not captured."""

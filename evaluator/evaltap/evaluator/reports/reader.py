@@ -291,7 +291,12 @@ def _with_usage(
         latencies = [use.latency_ms for use in turns if use.latency_ms is not None]
         opening, tools = words.get(case.key, CaseWords())
         yield replace(
-            case, cost_usd=total(costs), latency_ms=total(latencies), opening=opening, tools=tools
+            case,
+            cost_usd=total(costs),
+            unpriced=len(turns) - len(costs),
+            latency_ms=total(latencies),
+            opening=opening,
+            tools=tools,
         )
 
 

@@ -104,7 +104,7 @@ class BackgroundWriter:
             raise
 
 
-SCHEMA_VERSION = 13
+SCHEMA_VERSION = 14
 LANDING_MEMORY: Final = 48
 """DuckDB's memory limit in megabytes while turns of up to 12 KB land: little of the file is read."""
 WRITING_MEMORY: Final = 160

@@ -172,14 +172,15 @@ SORTED: Final[Mapping[str, Mapping[SortKey, str]]] = {
 }
 """The sort keys of each order before the keys of the case, with the SQL of computed columns."""
 
-_INDEXED: Final = f"""SELECT {KEYS}, first_at, last_at, cost_usd, latency_ms, turns, lowest,
+_INDEXED: Final = f"""SELECT {KEYS}, first_at, last_at, cost_usd, unpriced, latency_ms, turns, lowest,
        {{not_passed}} AS not_passed
 {{chosen}}"""
 
 _FROM_ROWS: Final = f"""FROM (
   SELECT {KEYS}, min(coalesce(started_at, landed_at)) AS first_at,
          max(coalesce(started_at, landed_at)) AS last_at,
-         sum(cost_usd) AS cost_usd, max(latency_ms) AS latency_ms, count(*) AS turns
+         sum(cost_usd) AS cost_usd, count(*) FILTER (cost_usd IS NULL) AS unpriced,
+         max(latency_ms) AS latency_ms, count(*) AS turns
   FROM latest_turns {{chosen}} GROUP BY ALL
 )"""
 

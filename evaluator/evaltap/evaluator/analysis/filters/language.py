@@ -33,7 +33,7 @@ FIELDS: Final[Mapping[str, str]] = {
     "error": "the type of a failure of the run or of a tool; * as above",
     "gap": "a field that was not fully captured, e.g. finalResponse",
     "feedback": "up, down or any",
-    "cost": ">0.01: cost of the session in US dollars",
+    "cost": ">0.01: cost of the session in US dollars, as far as it is known",
     "latency": ">5s, >800ms: the slowest turn",
     "turns": ">=3: turns of the session",
     "calls": ">10: tool calls of the session",

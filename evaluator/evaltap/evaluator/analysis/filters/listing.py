@@ -67,6 +67,9 @@ class ListedCase:
     version: str | None
     turns: int
     cost_usd: float | None
+    """Of the turns whose cost is known."""
+    unpriced: int
+    """The number of turns whose cost is unknown."""
     latency_ms: float | None
     """The latency of its slowest turn."""
 

@@ -35,7 +35,7 @@ MOST_PICKED: Final = 500
 """For more cases, use `evaltap curate` with a filter."""
 
 _LISTED: Final = f"""
-SELECT {KEYS}, first_at, last_at, cost_usd, latency_ms, turns,
+SELECT {KEYS}, first_at, last_at, cost_usd, unpriced, latency_ms, turns,
        row_number() OVER (ORDER BY p.changed_at DESC, eval_id) AS place
 FROM ({changes.PICKED}) p JOIN case_index USING ({KEYS})
 """

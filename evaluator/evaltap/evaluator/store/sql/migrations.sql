@@ -14,6 +14,7 @@ ALTER TABLE units ADD COLUMN IF NOT EXISTS ended_by VARCHAR;
 ALTER TABLE units ADD COLUMN IF NOT EXISTS partners_usd DOUBLE;
 ALTER TABLE turns_by_minute ADD COLUMN IF NOT EXISTS priced DOUBLE;
 ALTER TABLE turns_by_hour ADD COLUMN IF NOT EXISTS priced DOUBLE;
+ALTER TABLE case_index ADD COLUMN IF NOT EXISTS unpriced INTEGER;
 DELETE FROM page_marks;  -- summaries are built again
 DROP TABLE IF EXISTS job_refusals;
 DROP TABLE IF EXISTS jobs;

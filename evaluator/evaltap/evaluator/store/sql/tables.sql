@@ -516,7 +516,8 @@ CREATE TABLE IF NOT EXISTS case_index (
   turns                 INTEGER NOT NULL,
   calls                 INTEGER NOT NULL,
   errors                INTEGER NOT NULL,    -- turns with status error or incomplete
-  cost_usd              DOUBLE,              -- NULL: not known for any turn
+  cost_usd              DOUBLE,              -- of the turns whose cost is known; NULL: of none
+  unpriced              INTEGER,             -- turns whose cost is unknown
   latency_ms            DOUBLE,              -- of its slowest turn
   tokens                HUGEINT,             -- input and output; NULL: not known for any turn
   user_id               VARCHAR,

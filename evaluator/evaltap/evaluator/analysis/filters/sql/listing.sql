@@ -36,7 +36,7 @@ thumbs AS (
 )
 SELECT app_name, eval_set_id, eval_id, l.first_at, coalesce(opening, ''), coalesce(tools, []), crashed,
        CASE WHEN up AND down THEN 'mixed' WHEN up THEN 'up' WHEN down THEN 'down' END,
-       version, l.turns, l.cost_usd, l.latency_ms, NULL, NULL
+       version, l.turns, l.cost_usd, l.unpriced, l.latency_ms, NULL, NULL
 FROM {cases} l
 JOIN of_turns USING (app_name, eval_set_id, eval_id)
 JOIN versions USING (app_name, eval_set_id, eval_id)

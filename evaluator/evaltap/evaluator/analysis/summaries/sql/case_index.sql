@@ -19,7 +19,7 @@ of_revisions AS (
 of_turns AS (
   SELECT app_name, eval_set_id, eval_id, min(turn_at) AS first_at, max(turn_at) AS last_at,
          count(*) AS turns, count(*) FILTER (status IN ('error', 'incomplete')) AS errors,
-         sum(cost_usd) AS cost_usd, max(latency_ms) AS latency_ms,
+         sum(cost_usd) AS cost_usd, count(*) FILTER (cost_usd IS NULL) AS unpriced, max(latency_ms) AS latency_ms,
          sum(if(input_tokens IS NULL AND output_tokens IS NULL, NULL,
                 coalesce(input_tokens, 0)::HUGEINT + coalesce(output_tokens, 0))) AS tokens,
          list_sort(list_distinct(flatten(list(models) FILTER (models IS NOT NULL)))) AS models,
@@ -106,7 +106,7 @@ SELECT
   coalesce(t.first_at, first_scored_at) AS first_at, coalesce(t.last_at, last_scored_at) AS last_at,
   first_seq, last_seq, first_scored_at, last_scored_at,
   coalesce(turns, 0) AS turns, coalesce(calls, 0) AS calls, coalesce(errors, 0) AS errors,
-  t.cost_usd, t.latency_ms, tokens, user_id, service, coalesce(models, []) AS models, opening,
+  t.cost_usd, coalesce(unpriced, 0) AS unpriced, t.latency_ms, tokens, user_id, service, coalesce(models, []) AS models, opening,
   coalesce(tools, []) AS tools, coalesce(path, '') AS path,
   coalesce(failed, []) AS failed, coalesce(errored, []) AS errored,
   coalesce(not_evaluated, []) AS not_evaluated, coalesce(passed, []) AS passed, lowest,
