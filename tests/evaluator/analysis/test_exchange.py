@@ -275,6 +275,12 @@ def test_fisher_is_that_of_scipy(a: int, b: int, c: int, d: int) -> None:
     assert fisher(a, a + b, c, c + d) == pytest.approx(expected)
 
 
+def test_fisher_takes_no_minutes_for_a_million_trials() -> None:
+    _, expected = scipy.stats.fisher_exact([[40_000, 960_000], [40_500, 959_500]])
+
+    assert fisher(40_000, 1_000_000, 40_500, 1_000_000) == pytest.approx(expected, rel=1e-4)
+
+
 def test_cases_that_all_passed_are_not_taken_for_certain() -> None:
     rate = mean_rate([Trials(5, 5)] * 20)
 

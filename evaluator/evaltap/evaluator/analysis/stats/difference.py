@@ -93,15 +93,20 @@ def benjamini_hochberg(values: Sequence[float]) -> list[float]:
 
 def fisher(first: int, of_first: int, second: int, of_second: int) -> float:
     """Return Fisher's exact two-sided p-value of `first` of `of_first` against `second` of `of_second`."""
-    both, total = first + second, of_first + of_second
-    every = math.comb(total, both)
+    both = first + second
+    every = _log_comb(of_first + of_second, both)
 
     def chance(one: int) -> float:
-        return math.comb(of_first, one) * math.comb(of_second, both - one) / every
+        return math.exp(_log_comb(of_first, one) + _log_comb(of_second, both - one) - every)
 
     seen = chance(first) * (1 + 1e-7)
     values = range(max(0, both - of_second), min(of_first, both) + 1)
     return min(1.0, sum(found for one in values if (found := chance(one)) <= seen))
+
+
+def _log_comb(of: int, some: int) -> float:
+    """Return the logarithm of a binomial coefficient: those of a million trials have 100,000 digits."""
+    return math.lgamma(of + 1) - math.lgamma(some + 1) - math.lgamma(of - some + 1)
 
 
 def _order(values: Sequence[float]) -> list[int]:
