@@ -19,6 +19,7 @@ from evaltap.schemas.files.documents import (
     case_data,
     document_kind,
     iter_cases,
+    read_case,
     read_eval_set,
     read_gate,
     read_metrics,
@@ -379,3 +380,15 @@ def test_a_misspelt_file_of_lines_is_suggested(tmp_path: Path) -> None:
 
     with pytest.raises(InputError, match=r"no such file; did you mean '.*main-1\.jsonl'"):
         list(iter_cases(tmp_path / "main-9.jsonl"))
+
+
+def test_an_interrupt_while_a_case_is_read_is_not_taken_for_depth(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("evaltap.schemas.formats.model._rules", interrupted)
+
+    with pytest.raises(KeyboardInterrupt):  # Ctrl-C while pydantic writes
+        read_case(b'{"evalId": "c", "note": 1}')

@@ -431,6 +431,16 @@ def test_a_case_that_got_worse_is_one_entry_with_question_reason_calls_and_answe
 
 
 @pytest.mark.slow
+def test_lines_that_are_no_cases_hide_no_others(evaltap: Evaltap) -> None:
+    Path("m.json").write_text(json.dumps([TRAJECTORY]))
+    for side in ("base", "head"):
+        write_lines(f"{side}.jsonl", [recorded_case("s", side == "head"), {"evalId": 7}])
+        evaltap("score", f"{side}.jsonl", "--metrics", "m.json", "--db", f"{side}.duckdb")
+
+    assert compared(evaltap, "base.duckdb", "head.duckdb")[1]["differences"][0]["lines"]
+
+
+@pytest.mark.slow
 def test_case_files_that_changed_since_they_were_scored_are_no_evidence(evaltap: Evaltap) -> None:
     Path("m.json").write_text(json.dumps([TRAJECTORY]))
     for side in ("base", "head"):

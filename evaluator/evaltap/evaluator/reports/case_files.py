@@ -1,6 +1,6 @@
 """Read the cases of files again for a report, because the store contains their scores but not their turns."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -13,8 +13,9 @@ from evaltap.evaluator.reports.usage import TurnUse, turn_uses
 from evaltap.evaluator.store.database import sql
 from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import FormatError
+from evaltap.schemas.files.canonical import loads
 from evaltap.schemas.files.content import eval_set_name, is_json_lines, iter_case_lines
-from evaltap.schemas.files.documents import iter_cases, read_case
+from evaltap.schemas.files.documents import case_data, iter_cases
 
 
 class FileCases:
@@ -40,7 +41,8 @@ class FileCases:
         self.sampled = 0
         """Scored cases of the files that were sampled with a probability below 1."""
         kept = dict(judged)
-        read = ((key, case) for key, case in self._read(paths) if key not in kept)
+        ids = None if scored else {eval_id for *_, eval_id in wanted}
+        read = ((key, case) for key, case in self._read(paths, ids) if key not in kept)
         for key, case in chain(kept.items(), read):
             if key in scored:
                 self.uses += turn_uses(key, case)
@@ -51,21 +53,35 @@ class FileCases:
                 if not scored and len(self.cases) == len(wanted):
                     return
 
-    def _read(self, paths: Sequence[Path]) -> Iterator[tuple[CaseKey, CaseData]]:
+    def _read(
+        self, paths: Sequence[Path], ids: Container[str] | None
+    ) -> Iterator[tuple[CaseKey, CaseData]]:
         for path in paths:
             name = eval_set_name(path)
-            for case in self._cases(path):
-                yield case_identity(case, name)[:3], case
+            for case in scored_cases(path, ids):
+                if case is None:
+                    self.bad_lines += 1
+                else:
+                    yield case_identity(case, name)[:3], case
 
-    def _cases(self, path: Path) -> Iterator[CaseData]:
-        if not is_json_lines(path):
-            yield from iter_cases(path)
-            return
-        for _, line in iter_case_lines(path):
-            try:
-                yield read_case(line)
-            except FormatError:
-                self.bad_lines += 1
+
+def scored_cases(path: Path, ids: Container[str] | None = None) -> Iterator[CaseData | None]:
+    """Yield the cases of a scored file, those with some ids if any are given.
+
+    None stands for a line that is no case, which was not scored either.
+    """
+    if not is_json_lines(path):
+        yield from (case for case in iter_cases(path) if ids is None or case["evalId"] in ids)
+        return
+    for _, line in iter_case_lines(path):
+        try:
+            data = loads(line)
+            eval_id = data.get("evalId") if isinstance(data, dict) else None
+            # The key may be spelled in another case, which the format allows.
+            if ids is None or not isinstance(eval_id, str) or eval_id in ids:
+                yield case_data(data)
+        except FormatError:
+            yield None
 
 
 OPENING: Final = 200

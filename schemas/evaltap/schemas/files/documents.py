@@ -209,8 +209,8 @@ def _data_of(case: EvalCase, *, path: str = "", place: str = "") -> CaseData:
             place=place,
         )
     try:
-        return case.model_dump(by_alias=True)
-    except (PydanticSerializationError, RecursionError):
+        return _dumped(case)
+    except RecursionError:
         raise FormatError(
             f"case {case.eval_id!r:.40} is nested too deeply; expected a few hundred levels at most",
             path=path,
@@ -230,9 +230,9 @@ def canonical_bytes(document: WireModel | list[EvalMetric]) -> bytes:
     """
     try:
         if isinstance(document, list):
-            return canonical.dumps([metric.model_dump(by_alias=True) for metric in document])
-        return canonical.dumps(document.model_dump(by_alias=True))
-    except (PydanticSerializationError, RecursionError, FormatError):
+            return canonical.dumps([*map(_dumped, document)])
+        return canonical.dumps(_dumped(document))
+    except (RecursionError, FormatError):
         raise FormatError(canonical.TOO_DEEP, place=_too_deep_case(document)) from None
 
 
@@ -240,10 +240,23 @@ def _too_deep_case(document: WireModel | list[EvalMetric]) -> str:
     """Return which case of an eval set is nested too deeply; empty for other documents."""
     for case in document.eval_cases if isinstance(document, EvalSet) else ():
         try:
-            canonical.dumps(case.model_dump(by_alias=True))
-        except (PydanticSerializationError, RecursionError, FormatError):
+            canonical.dumps(_dumped(case))
+        except (RecursionError, FormatError):
             return f"case {case.eval_id!r:.40}"
     return ""
+
+
+def _dumped(model: WireModel) -> dict[str, Any]:
+    """Return a model as JSON data; raise RecursionError if it is nested too deeply."""
+    try:
+        return model.model_dump(by_alias=True)
+    except PydanticSerializationError as error:  # also if Ctrl-C interrupts a serializer
+        cause: BaseException | None = error
+        while isinstance(cause, PydanticSerializationError):
+            cause = cause.__cause__
+        if isinstance(cause, KeyboardInterrupt):
+            raise cause from None
+        raise RecursionError(str(error)) from None
 
 
 def write_document(path: Path, document: WireModel | list[EvalMetric]) -> None:

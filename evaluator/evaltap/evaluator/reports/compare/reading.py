@@ -1,7 +1,7 @@
 """Read a side of a comparison: a file, some of its runs, or traffic."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC
 from functools import partial
@@ -15,6 +15,7 @@ from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.origin import case_identity
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.cases.turn import Case
+from evaltap.evaluator.reports.case_files import scored_cases
 from evaltap.evaluator.reports.compare.comparison import compare
 from evaltap.evaluator.reports.compare.files import (
     read_baseline,
@@ -49,7 +50,7 @@ from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import FormatError, InputError
 from evaltap.schemas.files import canonical
 from evaltap.schemas.files.content import LINES_ENDINGS, eval_set_name, read_bytes
-from evaltap.schemas.files.documents import iter_cases, read_result
+from evaltap.schemas.files.documents import read_result
 from evaltap.schemas.formats.case import Invocation
 from evaltap.schemas.formats.metric import EvalMetric
 from evaltap.schemas.formats.result import EvalMetricResult
@@ -389,7 +390,7 @@ def _trials(
     for app, eval_set, eval_id, trial, text in judged:
         if (key := (app, eval_set, eval_id)) in wanted:
             found[key][trial] = orjson.loads(text)
-    for key, trial, case in _of_files(store, runs):
+    for key, trial, case in _of_files(store, runs, {eval_id for *_, eval_id in wanted}):
         if key in wanted:
             found[key][trial] = case
     return found
@@ -406,19 +407,23 @@ WHERE kind = 'files' AND (len($runs) = 0 OR list_contains($runs, run_id))
 """
 
 
-def _of_files(store: StoreReader, runs: Sequence[str]) -> Iterator[tuple[CaseKey, str, CaseData]]:
-    """Yield the cases of the files that runs scored, as far as they are there and unchanged since."""
+def _of_files(
+    store: StoreReader, runs: Sequence[str], ids: Container[str]
+) -> Iterator[tuple[CaseKey, str, CaseData]]:
+    """Yield some cases of the files that runs scored, as far as these are there and unchanged since."""
     for run, source, started in store.rows(_OF_FILES, {"runs": list(runs)}):
         for path in map(Path, source.split(", ")):
             if not path.is_file() or path.stat().st_mtime > started.replace(tzinfo=UTC).timestamp():
                 continue
-            for key, repeat, case in _of_file(path):
+            for key, repeat, case in _of_file(path, ids):
                 yield key, f"{run} {repeat}".rstrip(), case
 
 
-def _of_file(path: Path) -> Iterator[tuple[CaseKey, str, CaseData]]:
+def _of_file(
+    path: Path, ids: Container[str] | None = None
+) -> Iterator[tuple[CaseKey, str, CaseData]]:
     """Yield the cases of a file with the name of the repeat."""
-    for case in iter_cases(path):
+    for case in filter(None, scored_cases(path, ids)):
         app, name, eval_id = case_identity(case, eval_set_name(path))[:3]
         eval_set, _, repeat = name.rpartition("@") if "@" in name else (name, "", "")
         yield (app, eval_set, eval_id), repeat, case
