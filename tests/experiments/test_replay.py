@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import time
-from contextlib import chdir, redirect_stderr, redirect_stdout
+from contextlib import chdir, redirect_stderr, redirect_stdout, suppress
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -271,6 +271,48 @@ def test_a_crash_of_the_agent_is_a_failure_and_no_fork(evaltap: Evaltap, agent: 
     assert len(metric["newly_failing"]) == SESSIONS
     assert found["off_script"] == 30
     assert found["forks"] == []
+
+
+FRAGILE = """
+def agent(*fails):
+    def answer(messages, turn):
+        if messages[-1]["content"] in fails:
+            raise LookupError("broken")
+        return "Here I am."
+
+    return answer
+
+
+old = agent("hello")
+mended = agent()
+broken = agent("hello", "are you there?")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("agent", "verdicts"),
+    [("old", [False, True]), ("mended", [True, True]), ("broken", [False, False])],
+)
+def test_after_a_crash_that_was_recorded_the_user_goes_on_as_then(
+    evaltap: Evaltap, agent: str, verdicts: list[bool]
+) -> None:
+    Path("shop.py").write_text(FRAGILE)
+    Path("metrics.json").write_text('[{"metricName": "run_succeeded", "threshold": 1}]')
+    found: dict[str, Any] = {}
+    exec(FRAGILE, found)
+    with Recorder(log="shop.log.db", app_name="shop") as recorder:
+        for said in ("hello", "are you there?"):
+            messages = [{"role": "user", "content": said}]
+            with suppress(LookupError), recorder.turn(session_id="s", user=said) as turn:
+                turn.respond(found["old"](messages, turn))
+    land(evaltap)
+
+    _, shown, _ = replay(evaltap, agent)
+
+    assert (shown["faithful"]["share"], shown["off_script"]) == (1.0, 0)
+    rate = sum(verdicts) / 2
+    assert shown["metrics"]["run_succeeded"]["bounds"] == [rate, rate]
 
 
 @pytest.mark.slow

@@ -181,6 +181,7 @@ class Worker:
         TOOL_ANSWERS.reset(answers)
         await dialogue.close()
         if tape is not None and state != "ended" and tape.turns:
+            tape.turns[-1].crashed = state == "crashed"
             with suppress(ToolMiss):
                 tape.end()
         if unit.scenario is not None and state in _ENDS:
@@ -236,12 +237,18 @@ class Worker:
                         if tape is not None:
                             tape.begin()
                         await self._pace.turn()
-                        with self._told_of_strays(tape):
-                            answer = await self._answer(session, asked)
+                        try:
+                            with self._told_of_strays(tape):
+                                answer = await self._answer(session, asked)
+                        except Exception as error:
+                            if tape is None or not _crashed_again(conversation, error):
+                                raise
+                            tape.turns[-1].crashed = True
+                        else:
+                            conversation.answered(answer)
                         self._pace.succeeded()
                         if tape is not None:
                             tape.end()
-                        conversation.answered(answer)
                         if tape is not None and tape.has_left:
                             return
                 finally:
@@ -301,6 +308,12 @@ class Worker:
         done, _ = await asyncio.wait({task}, timeout=CANCEL_SECONDS)
         abandoned = "" if done else ", also when it was cancelled, and was abandoned"
         raise AgentError(f"the agent did not answer within {self._turn_seconds:g} s{abandoned}")
+
+
+def _crashed_again(conversation: Conversation, error: Exception) -> bool:
+    """Return whether the agent crashed in the turn in which it had when the user went on."""
+    is_own = not isinstance(error, AgentError | ToolMiss) and not is_refusal(error)
+    return is_own and conversation.turns - 1 in conversation.unit.crashes
 
 
 def _said(error: BaseException) -> str:

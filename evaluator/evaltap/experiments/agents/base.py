@@ -41,6 +41,8 @@ class MetCase:
     user_id: str = ""
     recording: Recording = ()
     """The recorded tool calls, turn by turn."""
+    crashes: frozenset[int] = frozenset()
+    """The turns, from 0, in which the recorded agent crashed, and the user went on."""
     mocks: tuple[tuple[DeclaredMock, ...], ...] = ()
     """The mocks that the case declares, turn by turn."""
     expected_mocks: tuple[tuple[DeclaredMock, ...], ...] = ()

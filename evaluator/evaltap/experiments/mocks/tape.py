@@ -75,6 +75,8 @@ class TurnAnswers:
     """Recorded calls that were not made."""
     calls: list[Missed] = field(default_factory=list)
     """In a turn that a miss has cut short: the calls before it, in order."""
+    crashed: bool = False
+    """Whether the agent crashed."""
 
     @property
     def is_recorded(self) -> bool:

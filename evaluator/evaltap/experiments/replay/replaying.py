@@ -15,6 +15,7 @@ from evaltap.evaluator.analysis.forecast.fates import Fork, TurnFate, fates
 from evaltap.evaluator.analysis.forecast.forecast import faithful_share, forecast
 from evaltap.evaluator.analysis.forecast.model import Options, ReplayedTurn
 from evaltap.evaluator.cases.identity import CaseKey
+from evaltap.evaluator.cases.turn import run_failure
 from evaltap.evaluator.curation.picks import TurnKey
 from evaltap.evaluator.curation.sessions import Session, read_sessions, recorded_case
 from evaltap.evaluator.scoring.run_metrics import run_metrics
@@ -106,6 +107,9 @@ def _case(session: RecordedSession, recorded: Session) -> RunCase:
         expected=(),
         has_reference=False,
         recording=recording_of({"actualConversation": [one.actual for one in recorded.turns]}),
+        crashes=frozenset(
+            place for place, one in enumerate(recorded.turns) if run_failure(one.actual) is not None
+        ),
         is_recorded=True,
     )
 

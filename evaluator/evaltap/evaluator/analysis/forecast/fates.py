@@ -68,8 +68,10 @@ def fates(
         yield from [TurnFate("invalid")] * turns
         return
     left = False
-    crash = max(len(answers) - 1, 0) if state == "crashed" else None
-    answers = answers or [_NOTHING] * (crash is not None)
+    crashes = {place for place, turn in enumerate(answers) if turn.get("crashed")}
+    if state == "crashed" and not crashes:
+        crashes = {max(len(answers) - 1, 0)}
+    answers = answers or [_NOTHING] * len(crashes)
     for place in range(turns):
         if left or place >= len(answers):
             yield TurnFate("off_script")
@@ -78,7 +80,7 @@ def fates(
         fork = fork_of(turn)
         left = fork is not None or bool(turn["unused"])
         if fork is None:
-            yield TurnFate("faithful", crashed=place == crash)
+            yield TurnFate("faithful", crashed=place in crashes)
         else:
             yield TurnFate("invalid" if fork.is_lost else "forked", fork)
 
