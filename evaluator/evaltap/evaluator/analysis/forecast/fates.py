@@ -68,9 +68,7 @@ def fates(
         yield from [TurnFate("invalid")] * turns
         return
     left = False
-    crashes = {place for place, turn in enumerate(answers) if turn.get("crashed")}
-    if state == "crashed" and not crashes:
-        crashes = {max(len(answers) - 1, 0)}
+    crashes = _crashes(state, answers)
     answers = answers or [_NOTHING] * len(crashes)
     for place in range(turns):
         if left or place >= len(answers):
@@ -83,6 +81,12 @@ def fates(
             yield TurnFate("faithful", crashed=place in crashes)
         else:
             yield TurnFate("invalid" if fork.is_lost else "forked", fork)
+
+
+def _crashes(state: str, answers: Sequence[Mapping[str, Any]]) -> set[int]:
+    """Return the turns in which the agent crashed."""
+    told = {place for place, turn in enumerate(answers) if turn.get("crashed")}
+    return told or ({max(len(answers) - 1, 0)} if state == "crashed" else told)
 
 
 def fork_of(turn: Mapping[str, Any]) -> Fork | None:
