@@ -49,7 +49,8 @@ FROM latest_turn_scores t
 LEFT JOIN latest_scores s USING (app_name, eval_set_id, eval_id, metric_digest)
 WHERE t.app_name = $app_name AND t.eval_id = $eval_id AND t.eval_set_id = $eval_set_id
 QUALIFY rank() OVER (
-  PARTITION BY t.invocation_id, t.turn_index, t.metric_name ORDER BY t.scored_at DESC
+  PARTITION BY if(t.invocation_id = '', t.turn_index::VARCHAR, t.invocation_id), t.metric_name
+  ORDER BY t.scored_at DESC
 ) = 1
 ORDER BY t.turn_index, t.metric_name
 """

@@ -1,0 +1,56 @@
+"""Turns that land after later ones of their session, which were scored before them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evaltap.cli.main import main
+from evaltap.evaluator.reports.reader import read_report
+from evaltap.evaluator.store.database import Store
+from support.builders.cases import write_log
+from support.worlds.shop import POLITE, Asked, records
+
+RUDE: dict[str, Any] = {
+    **POLITE,
+    "criterion": {"rules": {"rules": [{"id": "r", "type": "contains", "values": ["no"]}]}},
+}
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    """The turns `first`, which passes, and `second`, landed and scored in the opposite order."""
+    asked = [Asked("first", session="s"), Asked("second", answer="no", session="s")]
+    (tmp_path / "metrics.json").write_text(json.dumps([POLITE]))
+    for record in reversed(records(asked)):
+        write_log(tmp_path / "log.db", [record])
+        consume = ["consume", "--log", str(tmp_path / "log.db"), "--db", str(tmp_path / "x.duckdb")]
+        main([*consume, "--metrics", str(tmp_path / "metrics.json"), "--until-idle", "--json"])
+    return tmp_path / "x.duckdb"
+
+
+def test_a_report_numbers_turns_as_they_were_said(database: Path) -> None:
+    with Store(database) as store:
+        (case,) = read_report(store).cases
+
+    (cell,) = case.cells
+    assert [(one.turn, one.status) for one in cell.turns] == [(1, "passed"), (2, "failed")]
+    assert [one.user for one in case.evidence] == ["first", "second"]
+
+
+def test_a_turn_has_one_verdict_when_the_metric_has_changed(
+    database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "metrics.json").write_text(json.dumps([RUDE]))
+    main(["score", str(database), "--metrics", str(tmp_path / "metrics.json")])
+    capsys.readouterr()
+
+    main(["show", str(database), "s", "--json"])
+
+    shown = json.loads(capsys.readouterr().out)["turn_scores"]
+    assert {one["invocation_id"]: one["status"] for one in shown} == {
+        "t-0": "failed",
+        "t-1": "passed",
+    }
+    assert len(shown) == 2
