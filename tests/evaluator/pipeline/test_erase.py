@@ -170,6 +170,25 @@ def test_a_session_of_several_users_goes_with_each_of_them(
         assert store.column("SELECT eval_id FROM turns") == ["o-0"]
 
 
+def test_a_session_of_somebody_else_in_another_application_stays(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    theirs = case("a-1", "bob", "other words")
+    theirs["sessionInput"]["appName"] = "another"
+    curated = {**theirs, "evalId": "a-1#t-1", "sessionInput": {"appName": "another"}}
+    fill(*MINE, theirs, curated)
+
+    erase(capsys, "--subject", USER)
+
+    with Store("x.duckdb") as store:
+        for table in ("cases", "turns", "scores", "turn_scores"):
+            kept = store.rows(f"SELECT DISTINCT app_name, eval_id FROM {table} ORDER BY ALL")
+            assert kept == [("another", "a-1"), ("another", "a-1#t-1")], table
+        assert store.rows("SELECT count(*) FROM erasures") == [(3,)]
+    assert len(Path("c.jsonl").read_text().splitlines()) == 2
+    assert len(json.loads(Path("s.evalset.json").read_text())["evalCases"]) == 2
+
+
 @pytest.mark.slow
 def test_what_was_made_of_a_session_goes_with_it(capsys: pytest.CaptureFixture[str]) -> None:
     fill(MINE[0], OTHERS[0])

@@ -35,6 +35,7 @@ LETTERS_PER_READ = 100
 
 _LISTS = ("evalCases", "eval_cases", "evalCaseResults", "eval_case_results")
 _USER_NAMES = ("userId", "user_id")
+_APP_NAMES = ("appName", "app_name")
 _SESSION_NAMES = ("evalId", "eval_id", "sessionId", "session_id")
 
 
@@ -44,25 +45,39 @@ class Subject:
 
     names: frozenset[str]
     sessions: set[str] = field(default_factory=set)
+    owners: dict[tuple[str, str], bool] = field(default_factory=dict)
+    """By application and session: whether the person is one of its known users."""
 
     def owns(self, case: Json) -> bool:
         """Return whether a case (or the result of one) belongs to the subject."""
         if not isinstance(case, Mapping):
             return False
-        session = case.get("sessionInput") or case.get("session_input") or {}
-        users = [
-            one.get(name)
-            for one in (case, session)
-            if isinstance(one, Mapping)
-            for name in _USER_NAMES
-        ]
+        (app, *_), users = (_texts(case, names) for names in (_APP_NAMES, _USER_NAMES))
         sessions = [case.get(name) for name in _SESSION_NAMES] + [_curated_from(case)]
-        return any(one in self.names for one in users if isinstance(one, str)) or any(
-            part in self.names or part in self.sessions
+        parts = {
+            part
             for one in sessions
             if isinstance(one, str)
             for part in accumulate(one.split("#"), "{}#{}".format)  # a turn of it: `session#turn`
-        )
+        }
+        if not self.names.isdisjoint({*users, *parts}):
+            return True
+        is_others = any(self.owners.get((app, part)) is False for part in parts)
+        return not (is_others or self.sessions.isdisjoint(parts))
+
+    def note_users(self, app: str, session: str, users: Iterable[str]) -> None:
+        """Note who uses a session that has the id of one of the subject's."""
+        if session in self.sessions and (known := {*users} - {""}):
+            is_theirs = not known.isdisjoint(self.names) or self.owners.get((app, session), False)
+            self.owners[app, session] = is_theirs
+
+    @property
+    def of_others(self) -> list[str]:
+        """The sessions of other people that have the id of one of the subject's in another application."""
+        owners = self.owners.items()
+        return [
+            f"{app}\x1f{one}" for (app, one), mine in owners if not mine and one not in self.names
+        ]
 
     def gave(self, feedback: Json) -> bool:
         """Return whether this is feedback of the subject, possibly on another person's session."""
@@ -74,6 +89,14 @@ class Subject:
     def is_mentioned(self, text: bytes) -> bool:
         """Return whether a text contains a name in any spelling."""
         return mentions(text, self.names)
+
+
+def _texts(case: Mapping[str, Any], names: Iterable[str]) -> list[str]:
+    """Return the texts under some names in a case or its session, and an empty one."""
+    session = case.get("sessionInput") or case.get("session_input") or {}
+    places = [one for one in (case, session) if isinstance(one, Mapping)]
+    found = [one.get(name) for one in places for name in names]
+    return [*(one for one in found if isinstance(one, str) and one), ""]
 
 
 def _curated_from(case: Mapping[str, Any]) -> Json:
@@ -99,7 +122,17 @@ class Erased:
 def find_in_log(path: Path, subject: Subject) -> None:
     """Add the subject's sessions on a log."""
     with closing(open_log(path, mode="read")) as log:
-        subject.sessions.update(case["evalId"] for _, _, case in _cases(log) if subject.owns(case))
+        for _, _, case in _cases(log):
+            if subject.owns(case):
+                subject.sessions.add(case["evalId"])
+            _note_users(subject, case)
+
+
+def _note_users(subject: Subject, case: Json) -> None:
+    if isinstance(case, Mapping):
+        users = _texts(case, _USER_NAMES)
+        for session in _texts(case, _SESSION_NAMES):
+            subject.note_users(_texts(case, _APP_NAMES)[0], session, users)
 
 
 def erase_from_log(path: Path, subject: Subject, *, dry_run: bool) -> Erased:
@@ -153,6 +186,8 @@ def find_in_store(path: Path, subject: Subject) -> None:
     given = {"names": list(subject.names), "known": list(subject.names | subject.sessions)}
     with ArchiveStore(path) if is_archive(path) else Store(path, create=False) as store:
         subject.sessions.update(store.column(_SESSIONS, given))
+        for app, session, user in store.rows(_USERS, {"sessions": [*subject.sessions]}):
+            subject.note_users(app, session, [user])
 
 
 # Cases curated from one turn, and their scores and runs, are named `session#turn`.
@@ -164,6 +199,12 @@ UNION SELECT eval_id FROM (
   UNION SELECT eval_id FROM units UNION SELECT eval_id FROM reference_cases
 ) JOIN (SELECT unnest($known) AS name) ON starts_with(eval_id, name || '#')
 WHERE contains(eval_id, '#')
+"""
+
+
+_USERS = """
+SELECT DISTINCT app_name, eval_id, user_id FROM cases
+WHERE eval_id IN $sessions::VARCHAR[] AND user_id IS NOT NULL
 """
 
 
@@ -251,10 +292,11 @@ def _delete(store: Store, tables: Collection[str], subject: Subject, letters: li
             _SUMMARISED, {"sessions": sessions, "names": list(subject.names)}
         )
         # The numbers remain, so that a gap in them can be explained.
+        where, given = _theirs("turns", subject, sessions)
         store.execute(
             "INSERT INTO erasures SELECT producer_id, seq, current_timestamp::TIMESTAMP"
-            " FROM turns WHERE eval_id IN $sessions",
-            {"sessions": sessions},
+            f" FROM turns WHERE {where}",
+            given,
         )
         store.execute(_FORGET_NAMES, {"sessions": sessions})
         # Scores of the subject's feedback are found by that feedback, so it goes last.
@@ -278,15 +320,23 @@ WHERE f.given_by IN $names
 
 def _theirs(table: str, subject: Subject, sessions: list[str]) -> tuple[str, dict[str, list[str]]]:
     """Return the condition for the subject's rows in a table, and its parameters."""
-    given = {"sessions": sessions}
+    given, of_session = {"sessions": sessions}, "eval_id IN $sessions"
+    if (others := subject.of_others) and table not in _WITHOUT_APP:
+        given, of_session = given | {"others": others}, f"({of_session} AND NOT {_OF_OTHERS})"
     if table == "changes":
-        return f"(eval_id IN $sessions OR coalesce({_NAMED_IN_SET}, false))", given
+        return f"({of_session} OR coalesce({_NAMED_IN_SET}, false))", given
     named = given | {"names": list(subject.names)}
     if table == "feedback":
-        return "(eval_id IN $sessions OR given_by IN $names)", named
+        return f"({of_session} OR given_by IN $names)", named
     if table in ("scores", "turn_scores"):
-        return f"(eval_id IN $sessions OR {_OF_FEEDBACK})", named
-    return "eval_id IN $sessions", given
+        return f"({of_session} OR {_OF_FEEDBACK})", named
+    return of_session, given
+
+
+_WITHOUT_APP = frozenset({"alert_cases", "recorded_sessions", "reference_cases"})
+_OF_OTHERS = """len(list_filter($others::VARCHAR[], lambda one:
+  concat_ws(chr(31), app_name, eval_id) = one
+  OR starts_with(concat_ws(chr(31), app_name, eval_id), one || '#'))) > 0"""
 
 
 # The metric `user_feedback` quotes feedback; without it, the cases are scored again.
@@ -338,6 +388,7 @@ def find_in_file(path: Path, subject: Subject) -> None:
         if subject.owns(case):
             named = (case.get(name) for name in _SESSION_NAMES)
             subject.sessions.update(name for name in named if isinstance(name, str) and name)
+        _note_users(subject, case)
 
 
 def erase_from_file(path: Path, subject: Subject, *, dry_run: bool) -> Erased:
