@@ -173,7 +173,8 @@ def test_the_environment_names_a_model_where_it_is_not_the_metrics() -> None:
 
     assert embedders.named(None) == embedders.named(EmbeddingModel(model_name="f")) == "openai e"
     assert embedders.named(EmbeddingModel(model_name="e")) == ""
-    assert EnvironmentEmbedders({}).named(None) == ""
+    with pytest.raises(EmbeddingsNotConfiguredError):
+        EnvironmentEmbedders({}).named(None)
 
 
 def test_one_embedder_is_made_for_one_setting() -> None:

@@ -22,7 +22,9 @@ from evaltap.evaluator.scoring.judges.endpoint import JudgeSettings, judge_setti
 from evaltap.evaluator.scoring.judges.limits import Limiter
 from evaltap.evaluator.scoring.judges.openai import OpenAIJudge
 from evaltap.evaluator.scoring.judges.provider import EnvironmentJudges, JudgeChain, judge_from
+from evaltap.evaluator.scoring.results.runs import start_run
 from evaltap.evaluator.scoring.run_metrics import run_metrics
+from evaltap.evaluator.store.database import Store
 from evaltap.schemas import EvalMetric
 from evaltap.schemas.errors import ConfigurationError
 from evaltap.schemas.formats.metric import GenerationConfig, JudgeModel, OtherJudge
@@ -362,16 +364,20 @@ def test_both_judges_keep_the_protocol() -> None:
         assert isinstance(judge, Judge)
 
 
+def judged(own: dict[str, str], **environ: str) -> CaseScorer:
+    """Return the scorer of one judged metric, whose judge may be named by the environment."""
+    rubrics = [{"id": "1", "content": {"text": "polite"}}]
+    criterion = {"llmJudge": {"rubrics": rubrics, "judgeModel": own}}
+    metric = EvalMetric.model_validate(
+        {"metricName": "llm_rubric_response", "threshold": 1, "criterion": criterion}
+    )
+    judges = EnvironmentJudges({"EVALTAP_JUDGE_API_KEY": "k", **environ})
+    return CaseScorer([metric], services=Services(judge=judges))
+
+
 def test_a_metric_judged_by_another_model_of_the_environment_is_another_version() -> None:
     def version(own: dict[str, str], **environ: str) -> str:
-        criterion = {
-            "llmJudge": {"rubrics": [{"id": "1", "content": {"text": "polite"}}], "judgeModel": own}
-        }
-        metric = EvalMetric.model_validate(
-            {"metricName": "llm_rubric_response", "threshold": 1, "criterion": criterion}
-        )
-        judges = EnvironmentJudges({"EVALTAP_JUDGE_API_KEY": "k", **environ})
-        (found,) = run_metrics(CaseScorer([metric], services=Services(judge=judges)))
+        (found,) = run_metrics(judged(own, **environ))
         return found.digest
 
     small, large = (
@@ -383,3 +389,21 @@ def test_a_metric_judged_by_another_model_of_the_environment_is_another_version(
     own = {"modelName": "own"}
     assert version(own) == version(own, EVALTAP_JUDGE_MODEL="own")
     assert version(own) != version(own, EVALTAP_JUDGE_MODEL="large")
+
+
+def test_without_a_judge_a_metric_is_its_last_version_in_the_store() -> None:
+    with Store(":memory:") as store:
+        for model in ("small", "large", "medium"):
+            metrics = run_metrics(judged({}, EVALTAP_JUDGE_MODEL=model))
+            start_run(store, "landed", "x", metrics)
+            if model != "medium":  # of which nothing was scored
+                (last,) = metrics
+                row = ("id", "run", "app", "set", "case", 1, "m", 1.0, "passed", 1.0, None, "e", "1",
+                       last.digest, 1, store.now())  # fmt: skip
+                store.append("scores", [row])
+
+        (here,) = run_metrics(judged({}), store=store)
+        (other,) = run_metrics(judged({"variant": "openai"}), store=store)
+
+    assert here.digest == last.digest
+    assert other.digest == run_metrics(judged({"variant": "openai"}))[0].digest

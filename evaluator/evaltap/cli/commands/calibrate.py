@@ -45,7 +45,7 @@ def run(options: CalibrateOptions) -> int:
                 raise InputError(f"{options.db}: no turn has thumbs up or down from a user")
             found = [
                 calibrated
-                for metric in run_metrics(scorer)
+                for metric in run_metrics(scorer, store=store)
                 for calibrated in calibrate_metric(store, metric, labels)
             ]
     if not found:

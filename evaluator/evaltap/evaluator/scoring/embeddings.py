@@ -111,12 +111,11 @@ class EnvironmentEmbedders:
             return embedder
 
     def named(self, model: EmbeddingModel | None) -> str:
-        """Return the provider and model that the environment names instead of the metric; empty: none."""
-        own = model or EmbeddingModel()
-        try:
-            found = embedding_settings(model, self._environ)
-        except EmbeddingsNotConfiguredError:
-            return ""
+        """Return the provider and model that the environment names instead of the metric; empty: none.
+
+        Raises EmbeddingsNotConfiguredError if neither names one.
+        """
+        own, found = model or EmbeddingModel(), embedding_settings(model, self._environ)
         same = (own.provider_name.lower() or "openai", own.model_name) == (
             found.provider,
             found.model,

@@ -84,7 +84,7 @@ class PendingScorer:
         self._store = store
         self._references = references
         self._selection = selection or Selection()
-        self.metrics = run_metrics(scorer, references)
+        self.metrics = run_metrics(scorer, references, store)
         """The metrics of the run, with their digests."""
         self._sampling = None
         if rules or ScoreSampling.left_anything_out(store):

@@ -9,7 +9,6 @@ from dataclasses import replace
 from evaltap.evaluator.scoring.contract.judge import (
     Judge,
     JudgeInvalid,
-    JudgeNotConfigured,
     JudgeReply,
     JudgeRequest,
     UnreachableError,
@@ -70,11 +69,11 @@ class EnvironmentJudges:
             return chain
 
     def named(self, model: JudgeModel | None) -> str:
-        """Return the model that the environment names instead of the metric; empty: it names none."""
-        try:
-            name = judge_settings(model, self._environ).model
-        except JudgeNotConfigured:
-            return ""
+        """Return the model that the environment names instead of the metric; empty: it names none.
+
+        Raises JudgeNotConfigured if neither names one.
+        """
+        name = judge_settings(model, self._environ).model
         return "" if model is not None and name == model.model_name else name
 
     def _make(self, settings: JudgeSettings) -> "JudgeChain":
