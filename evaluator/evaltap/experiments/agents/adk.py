@@ -35,6 +35,7 @@ from evaltap.experiments.agents.base import (
     Unit,
     answer_in,
     answers_for,
+    await_person,
     by_provider,
     miss,
     system_texts,
@@ -110,12 +111,16 @@ class AdkAgent:
         return Event(author=author, content=_content(text, "user" if role == "user" else "model"))
 
 
+_CONFIRMATION: Final = "adk_request_confirmation"
+"""What the framework calls to have a person confirm a call; the run then ends."""
+
+
 class _AdkSession:
     def __init__(self, runner: Runner, session: "Session") -> None:
         self._runner, self._session = runner, session
 
     async def answer(self, asked: Asked) -> str | None:
-        words = None
+        words, calls = None, []
         async for event in self._runner.run_async(
             user_id=self._session.user_id,
             session_id=self._session.id,
@@ -125,6 +130,10 @@ class _AdkSession:
             texts = [one.text for one in parts if one.text and not one.thought]
             if texts and not event.partial:
                 words = "".join(texts)
+            calls += [one.function_call for one in parts if one.function_call is not None]
+        if to_confirm := next((one for one in calls if one.name == _CONFIRMATION), None):
+            asked_for = (to_confirm.args or {}).get("originalFunctionCall") or {}
+            await_person(asked_for.get("name") or "a call")
         return answer_in(words)
 
 

@@ -210,6 +210,13 @@ def miss(answers: ToolAnswers, why: str, tool: str) -> NoReturn:
     raise missed
 
 
+def await_person(tool: str) -> NoReturn:
+    """End a run that waits for a person to decide on a call, which nobody does, nor a recording."""
+    if (answers := TOOL_ANSWERS.get()) is not None:
+        miss(answers, f"decision on {tool} was a person's and cannot be given again", tool)
+    raise AgentError(f"the agent waits for a person to decide on {tool}")
+
+
 def by_provider(name: str) -> str:
     """Say that a tool is run by the model's provider, out of reach."""
     return f"tool {name} is run by the provider and cannot be answered from a recording"

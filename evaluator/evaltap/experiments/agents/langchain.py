@@ -29,6 +29,7 @@ from evaltap.experiments.agents.base import (
     Unit,
     answer_in,
     answers_for,
+    await_person,
     by_provider,
     miss,
 )
@@ -39,6 +40,8 @@ from evaltap.recorder.plugins.langchain import EvaltapHandler
 from evaltap.recorder.plugins.langchain_values import result_of, state_of
 from evaltap.schemas.errors import InputError
 
+_INTERRUPT: Final = "__interrupt__"
+"""In the output of a graph that waits."""
 _HISTORY: Final = ("chat_history", "history")
 
 
@@ -133,6 +136,9 @@ class _LangChainSession:
             given = self._agent.input_of(asked.messages, self._state)
         self._is_first = False
         output = await self._agent.run(self._unit, given, blocks=self._blocks)
+        if isinstance(output, dict) and output.get(_INTERRUPT):
+            calls = getattr((output.get("messages") or [None])[-1], "tool_calls", None)
+            await_person(calls[0]["name"] if calls else "its interrupt")
         self._state = {**self._state, **state_of(output)}
         return answer_in(result_of(output))
 

@@ -33,6 +33,7 @@ from evaltap.experiments.agents.base import (
     Unit,
     answer_in,
     answers_for,
+    await_person,
     by_provider,
     miss,
 )
@@ -86,6 +87,8 @@ class _OpenAISession:
         else:
             with EvaltapRun(self._recorder, session_id=session_id, user_id=user_id) as hooks:
                 result = await Runner.run(self._agent, given, run_config=config, hooks=hooks)
+        if result.interruptions:
+            await_person(result.interruptions[0].name or "a call")
         self._history, self._agent = result.to_input_list(), result.last_agent
         output = result.final_output
         return answer_in(None if output is None else text_of(output))

@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pydantic_ai import Agent, RunContext
+from pydantic_ai import Agent, DeferredToolRequests, RunContext
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering, ReinjectSystemPrompt
 from pydantic_ai.exceptions import ModelRetry, ToolFailed
 from pydantic_ai.messages import (
@@ -32,6 +32,7 @@ from evaltap.experiments.agents.base import (
     Unit,
     answer_in,
     answers_for,
+    await_person,
     by_provider,
     miss,
     system_texts,
@@ -83,6 +84,8 @@ class _PydanticSession:
             instructions="\n\n".join(system_texts(self._unit.context)) or None,
             capabilities=self._capabilities,
         )
+        if isinstance(output := result.output, DeferredToolRequests):
+            await_person(next(call.tool_name for call in (*output.approvals, *output.calls)))
         self._history = result.all_messages()
         return answer_in(None if result.output is None else text_of(result.output))
 

@@ -29,6 +29,7 @@ from evaltap.experiments.agents.base import (
     Unit,
     answer_in,
     answers_for,
+    await_person,
     by_provider,
     system_texts,
 )
@@ -119,6 +120,8 @@ class _StrandsSession:
 
     async def answer(self, asked: Asked) -> str | None:
         result = await self._agent.invoke_async(asked.user, invocation_state=dict(self._passed))
+        if result.interrupts:
+            await_person(result.interrupts[0].name)
         return answer_in(str(result).strip())
 
 

@@ -9,7 +9,7 @@ Fate: TypeAlias = Literal["faithful", "forked", "off_script", "invalid"]
 forked: a call without a recorded result; off_script: after a fork, or after a turn with fewer calls, so that
 the next user message is an answer to something else; invalid: evaltap's fault, such as a result that was not
 recorded."""
-_LOST: Final = ("result of ", "arguments of ", "state written by ")
+_LOST: Final = ("result of ", "arguments of ", "state written by ", "decision on ")
 _FORKS: Final = ("misses", "real", "invented", "closest")
 """The calls of a turn that its recording did not answer."""
 _NOTHING: Final[Mapping[str, Any]] = {name: () for name in (*_FORKS, "unused")}
