@@ -117,6 +117,25 @@ def test_what_an_agent_does_wrong_is_one_crashed_run_with_its_reason(
 
 
 @pytest.mark.slow
+def test_the_cases_that_fail_most_are_shown_with_the_reason(evaltap: Evaltap) -> None:
+    cases = [case(f"c-{n}", f"add {n} 1") for n in range(12)]
+    for one in cases[1:]:
+        one["conversation"][0]["finalResponse"]["content"] = "result: 99"
+    write_set(Path.cwd(), cases)
+
+    code, out, _ = evaltap("run", "math.evalset.json", "--agent", "agents:answer", "--metrics",
+                           "metrics.json", "--db", "x.duckdb")  # fmt: skip
+
+    why = "final_response_avg_score: answer 'result: 2', expected 'result: 99'"
+    assert code == 1
+    assert f"  c-1: 0/1 passed: {why}\n" in out
+    assert "c-0" not in out
+    assert "  c-10: 0/1" in out
+    assert "c-11" not in out
+    assert "  and 1 more case, which --json lists\n" in out
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["start", "end"])
 def test_an_agent_that_does_not_start_or_end_holds_up_nobody(evaltap: Evaltap, when: str) -> None:
     code, found, _ = run(

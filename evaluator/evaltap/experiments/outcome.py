@@ -78,6 +78,8 @@ class CaseOutcome:
     """Trials that a metric gave no verdict, although it applies."""
     reasons: tuple[str, ...]
     """Why trials crashed, are invalid or were not evaluated, each once."""
+    failures: tuple[str, ...]
+    """Why metrics failed trials, each once."""
     failed_set: str | None
     """The eval set in which the first trial that did not pass is stored; None if all passed."""
     ended_by: Mapping[str, int] = field(default_factory=dict)
@@ -178,7 +180,7 @@ def read_outcome(
     given = named(row.key for row in settled)
     given |= {"digests": [*metrics.values()], "not_asked": [*NOT_APPLICABLE]}
     by_metric = _by_metric(store, settled, metrics, given)
-    why = {(*key,): reasons for *key, reasons in store.rows(_WHY, given)}
+    why = {(*key,): (none, failed) for *key, none, failed in store.rows(_WHY, given)}
     calls, cost, unpriced = _costs(store, units)
     states = Counter(row.state for row in units)
     return Outcome(
@@ -236,15 +238,18 @@ def _case(
     eval_id: str,
     own: list[UnitRow],
     by_metric: Mapping[str, Mapping[UnitRow, bool | None]],
-    why: Mapping[tuple[str, ...], Sequence[str]],
+    why: Mapping[tuple[str, ...], tuple[Sequence[str], Sequence[str]]],
 ) -> CaseOutcome:
     own.sort(key=lambda row: row.trial)
     states = Counter(row.state for row in own)
     failed, lacking = None, 0
     passes: list[bool] = []
     reasons: list[str | None] = []
+    failures: list[str] = []
     for row in own:
-        reasons += (row.reason, *why.get(row.key, ()))
+        without_verdict, with_failure = why.get(row.key, ((), ()))
+        reasons += (row.reason, *without_verdict)
+        failures += with_failure
         if row.state not in ("scored", "crashed"):
             continue
         found = [given[row] for given in by_metric.values() if row in given]
@@ -260,10 +265,15 @@ def _case(
         states["crashed"],
         states["invalid"],
         lacking,
-        tuple(dict.fromkeys(filter(None, reasons))),
+        _distinct(reasons),
+        _distinct(failures),
         failed,
         dict(Counter(filter(None, (row.ended_by for row in own)))),
     )
+
+
+def _distinct(reasons: Iterable[str | None]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(filter(None, reasons)))
 
 
 def _tail(count: int, n: int) -> float:
@@ -280,11 +290,18 @@ SELECT coalesce(sum(calls), 0)::BIGINT, sum(usd), sum(unpriced)::BIGINT FROM (
 )
 """
 _WHY: Final = f"""
-SELECT app_name, eval_set_id, eval_id, list(metric_name || ': ' || reason ORDER BY metric_name)
-FROM latest_scores WHERE {UNJUDGED} AND reason NOT IN $not_asked
+SELECT app_name, eval_set_id, eval_id,
+       coalesce(list(why ORDER BY metric_name) FILTER (status <> 'failed'), []),
+       coalesce(list(why ORDER BY metric_name) FILTER (status = 'failed'), [])
+FROM (
+  SELECT *, concat_ws(': ', metric_name, coalesce(nullif(reason, ''), 'score ' || score)) AS why
+  FROM latest_scores
+  WHERE {NAMED} AND metric_digest IN $digests AND status NOT IN ('passed', 'crashed')
+    AND coalesce(reason, '') NOT IN $not_asked
+)
 GROUP BY ALL
 """
-"""Why metrics gave no verdict."""
+"""Why metrics gave no verdict, and why a failed one."""
 _NOT_ASKED: Final = f"""
 SELECT app_name, eval_set_id, eval_id, metric_name FROM latest_scores
 WHERE {UNJUDGED} AND reason IN $not_asked

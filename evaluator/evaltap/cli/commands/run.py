@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from evaltap.cli.experimenting import (
     ProgressLines,
@@ -24,7 +24,9 @@ from evaltap.cli.scoring import judge_session
 from evaltap.cli.settings import named_in_hints
 from evaltap.cli.tasks import required, run_tasks, verbose_lines
 from evaltap.evaluator.analysis.traffic import holds_traffic
+from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.reports.safe_text import visible
+from evaltap.evaluator.reports.wording import readable
 from evaltap.evaluator.scoring.judge_session import JudgeSession
 from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.store.database import Store
@@ -40,6 +42,8 @@ from evaltap.schemas.text import counted, some_of
 
 T = TypeVar("T")
 _CUT_SHORT = ("interrupted", "budget")
+_SHOWN: Final = 10  # cases
+_REASON: Final = 200  # characters
 
 
 def run(options: RunOptions) -> int:
@@ -150,9 +154,11 @@ def _print(options: RunOptions, finished: Finished) -> None:
     outcome, progress = finished.outcome, finished.progress
     for metric in outcome.metrics:
         print(_line_of(metric))
-    bad = [one for one in outcome.cases if one.has_problem]
-    for case in bad:
+    bad = sorted((one for one in outcome.cases if one.has_problem), key=_share)
+    for case in bad[:_SHOWN]:
         print(_line_of_case(case))
+    if (left := len(bad) - _SHOWN) > 0:
+        print(f"  and {counted(left, 'more case')}, which --json lists")
     served = is_served(finished.plan.agent)
     for line in lines_of_mocks(outcome.mocks, finished.plan.cases, served=served):
         print(line)
@@ -201,12 +207,18 @@ def _pass_hat(metric: MetricOutcome, k: int) -> str:
     return f"pass^{k} {metric.pass_hat[k].value:.1%}{of}"
 
 
+def _share(case: CaseOutcome) -> float:
+    """Return the share of trials that passed; 1 without a verdict."""
+    return case.passed / case.runs if case.runs else 1.0
+
+
 def _line_of_case(case: CaseOutcome) -> str:
     crashed = f", {case.crashed} crashed" if case.crashed else ""
     invalid = f", {case.invalid} invalid" if case.invalid else ""
     invalid += f", {case.not_evaluated} not evaluated" if case.not_evaluated else ""
     flaky = ", flaky" if case.runs and case.flaky else ""
-    why = f": {some_of(case.reasons, 2)}" if case.reasons else ""
+    reasons = [one_line(readable(reason), _REASON) for reason in (*case.reasons, *case.failures)]
+    why = f": {some_of(reasons, 2, ' | ')}" if reasons else ""
     return visible(
         f"  {case.eval_id}: {case.passed}/{case.runs} passed{crashed}{invalid}{flaky}{why}"
     )
