@@ -7,7 +7,7 @@ import pytest
 from agents import Agent as OpenAIAgent
 from agents import OpenAIChatCompletionsModel, function_tool
 from google.adk.agents import LlmAgent
-from google.adk.tools import FunctionTool
+from google.adk.tools.function_tool import FunctionTool
 from langchain.agents import create_agent
 from langchain.agents.middleware import HumanInTheLoopMiddleware
 from langchain_core.tools import tool as langchain_tool
