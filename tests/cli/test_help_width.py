@@ -3,6 +3,7 @@
 import argparse
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 
@@ -27,6 +28,10 @@ def test_every_help_fits_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     wide = [f"{name}: {line}" for name, text in helps.items()
             for line in text.splitlines() if len(line) > 80]  # fmt: skip
     assert wide == []
+    texts = [(one.epilog or "").splitlines() for one in parsers(build_parser())]
+    broken = [line for lines in texts for line, after in pairwise(lines)
+              if after.strip() and line[:1].isalnum() and len(line) > 80]  # fmt: skip
+    assert broken == [], "a word of it would stand alone"
     examples = [line for one in parsers(build_parser()) for line in (one.epilog or "").splitlines()
                 if line.startswith("  evaltap ")]  # fmt: skip
     assert len(examples) > 100

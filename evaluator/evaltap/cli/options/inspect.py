@@ -128,8 +128,8 @@ class CasesOptions:
     Fields:
     FIELDS
 
-    Runs of `evaltap run` and `evaltap replay` are left out where traffic has landed,
-    too, unless the filter names environment, version, run, set or id.
+    Runs of `evaltap run` and `evaltap replay` are left out where traffic has
+    landed, too, unless the filter names environment, version, run, set or id.
 
     Column fb: + thumbs up, - thumbs down
 

@@ -98,8 +98,8 @@ class ConsumeOptions:
     Without --metrics, consume only lands the turns.
 
     exit code with --until-idle: 0 fine, 1 something failed, there is a gap, or the
-    agent dropped turns for another reason than sampling, 2 some records could not be
-    read, 3 incomplete
+    agent dropped turns for another reason than sampling, 2 some records could not
+    be read, 3 incomplete
     """
 
     log: str = option(
@@ -284,8 +284,9 @@ class CompareOptions:
       X.duckdb@SINCE/UNTIL            live traffic of a period
       X.duckdb@NAME=VALUE,...         live traffic with these values; the names are
                                       those of `evaltap estimate --by`
-    Live traffic is compared by estimated pass rates, but versions that `evaltap run`
-    or `replay` ran (X.duckdb@version=V) case by case, each run as a trial.
+    Live traffic is compared by estimated pass rates, but versions that
+    `evaltap run` or `replay` ran (X.duckdb@version=V) case by case, each run as a
+    trial.
 
     Cases are paired by app, eval set and eval id. The finding for each case:
       regressed    worse, allowing for the number of cases

@@ -79,9 +79,8 @@ class InitOptions:
       evaltap init --log kafka://broker:9092/evaltap.cases --sample-rate 0.1
 
     Commands in this folder and below then use this log, store, metrics file and
-    watches. If
-    the log already has turns, the metrics get limits on time, cost, tokens and
-    calls that fit these turns.
+    watches. If the log already has turns, the metrics get limits on time, cost,
+    tokens and calls that fit these turns.
     """
 
     log: str | None = option(

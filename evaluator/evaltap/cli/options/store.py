@@ -141,14 +141,17 @@ class ArchiveOptions:
       evaltap store archive --verify archive
       evaltap report archive                  # read like a store
 
-    Writes Parquet files by table and day, and a manifest with their counts and hashes.
-    A later run adds what is new, and goes on where one was interrupted. What `prune`
-    deletes from the store stays in its archive. Stop the consumer of the file first.
+    Writes Parquet files by table and day, and a manifest with their counts and
+    hashes. A later run adds what is new, and goes on where one was interrupted.
+    What `prune` deletes from the store stays in its archive. Stop the consumer of
+    the file first.
 
-    A bucket is reached with AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and
-    AWS_ENDPOINT_URL (for servers other than Amazon's), or the role of the machine.
+    A bucket is reached with AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION
+    and AWS_ENDPOINT_URL (for servers other than Amazon's), or the role of the
+    machine.
 
-    exit code: 0 done, 2 bad input, or an archive that is damaged or cannot be written
+    exit code: 0 done, 2 bad input, or an archive that is damaged or cannot be
+    written
     """
 
     db: Path | None = argument(
