@@ -2,6 +2,7 @@
 
 from dataclasses import asdict
 
+from evaltap.cli.interpreter import collecting_rarely
 from evaltap.cli.messages import print_json, say
 from evaltap.cli.options.score import CompareOptions
 from evaltap.cli.redaction import report_redactor, told
@@ -13,7 +14,8 @@ from evaltap.evaluator.reports.compare.reading import compare_sides
 
 def run(options: CompareOptions) -> int:
     """Compare the sides, print the result and write the reports; return the exit code."""
-    found = compare_sides(options.base, options.head, Rules(**asdict(options.rules)))
+    with collecting_rarely():
+        found = compare_sides(options.base, options.head, Rules(**asdict(options.rules)))
     if options.json:
         print_json(comparison_data(found))
     else:

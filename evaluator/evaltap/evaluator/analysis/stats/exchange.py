@@ -14,6 +14,7 @@ import math
 import random
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from itertools import accumulate, combinations
 from operator import add
 from typing import Final, NamedTuple, TypeAlias, TypeVar
@@ -87,6 +88,7 @@ def head_law(pair: Pair) -> Sequence[tuple[int, float]]:
     return law
 
 
+@lru_cache(maxsize=4096)  # most cases have the same few trials
 def worse(pair: Pair) -> float:
     """Return the p-value of one case: the probability of at most these passes of head if nothing changed."""
     return min(1.0, sum(chance for one, chance in head_law(pair) if one <= pair.head.passes))
