@@ -312,13 +312,20 @@ GROUP BY dropped.key
 ORDER BY decision, turns DESC;
 
 -- Feedback of users with its turn; no turn: it was not recorded, or not kept.  Feedback on a whole session is
--- about its last turn.
+-- about its last turn until then; that of a session without one, as clocks differ, about its last turn.
 CREATE OR REPLACE VIEW v_feedback AS
-WITH last_turns AS (
-  SELECT app_name, eval_set_id, eval_id, true AS is_last,
-         arg_max(invocation_id, (coalesce(started_at, TIMESTAMP '-infinity'), first_landed_seq)) AS invocation_id
-  FROM latest_turns
-  SEMI JOIN (SELECT eval_id FROM feedback WHERE invocation_id IS NULL AND trace_id IS NULL) USING (eval_id)
+WITH of_sessions AS (
+  SELECT t.app_name, t.eval_set_id, t.eval_id, feedback_id,
+         arg_max(t.invocation_id, (coalesce(t.started_at, TIMESTAMP '-infinity') <= given_at,
+                                   coalesce(t.started_at, TIMESTAMP '-infinity'), first_landed_seq)) AS invocation_id
+  FROM feedback f JOIN latest_turns t
+    ON t.eval_id = f.eval_id AND f.eval_set_id IN (t.eval_set_id, t.eval_id) AND f.app_name IN ('', t.app_name)
+  WHERE f.invocation_id IS NULL AND f.trace_id IS NULL
+  GROUP BY ALL
+),
+last_turns AS (
+  SELECT app_name, eval_set_id, eval_id, invocation_id, list(feedback_id) AS feedback_ids
+  FROM of_sessions
   GROUP BY ALL
 )
 SELECT coalesce(t.app_name, f.app_name) AS app_name, coalesce(t.eval_set_id, f.eval_set_id) AS eval_set_id,
@@ -335,7 +342,7 @@ LEFT JOIN (
  AND f.app_name IN ('', t.app_name)
  AND CASE WHEN f.invocation_id IS NOT NULL THEN t.invocation_id = f.invocation_id
           WHEN f.trace_id IS NOT NULL THEN t.trace_id = f.trace_id
-          ELSE t.is_last END
+          ELSE list_contains(t.feedback_ids, f.feedback_id) END
 ORDER BY f.given_at DESC;
 
 -- The tool calls of a turn, in order.
