@@ -1,6 +1,7 @@
 """Turns that land after others of their session, or feedback on it, have been scored."""
 
 import json
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from evaltap.cli.main import main
 from evaltap.evaluator.reports.reader import read_report
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.wire.feedback import Feedback
-from evaltap.schemas.wire.record import encode_feedback
+from evaltap.schemas.wire.record import WireRecord, encode_feedback
 from support.builders.cases import NOON, write_log
 from support.worlds.shop import POLITE, Asked, records
 
@@ -59,22 +60,30 @@ def test_a_turn_has_one_verdict_when_the_metric_has_changed(
     assert len(shown) == 2
 
 
+def user_feedback(folder: Path, *landings: Sequence[WireRecord]) -> Path:
+    """Land records one after the other, each scored by what users said; return the store."""
+    metric = {"metricName": "user_feedback", "threshold": 1, "criterion": {"feedback": {}}}
+    (folder / "metrics.json").write_text(json.dumps([metric]))
+    for more in landings:
+        write_log(folder / "log.db", more)
+        consume = ["consume", "--log", str(folder / "log.db"), "--db", str(folder / "x.duckdb")]
+        main([*consume, "--metrics", str(folder / "metrics.json"), "--until-idle", "--json"])
+    return folder / "x.duckdb"
+
+
+def thumb_down(feedback_id: str, *, seconds: float) -> WireRecord:
+    at = NOON + timedelta(seconds=seconds)
+    return encode_feedback(Feedback(feedback_id, "s", "s", at, positive=False), producer_id="q")
+
+
 @pytest.mark.slow
 def test_feedback_on_a_session_stays_with_the_turn_that_was_its_last(tmp_path: Path) -> None:
-    metric = {"metricName": "user_feedback", "threshold": 1, "criterion": {"feedback": {}}}
-    (tmp_path / "metrics.json").write_text(json.dumps([metric]))
     first, second, third = records([Asked(one, session="s") for one in ("one", "two", "three")])
-    said = Feedback("f", "s", "s", NOON + timedelta(seconds=1.5), positive=False)
-    early = Feedback("g", "s", "s", NOON - timedelta(hours=1), positive=False)
-    for more in ([first, second, encode_feedback(said, producer_id="q")], [third]):
-        write_log(tmp_path / "log.db", more)
-        consume = ["consume", "--log", str(tmp_path / "log.db"), "--db", str(tmp_path / "x.duckdb")]
-        main([*consume, "--metrics", str(tmp_path / "metrics.json"), "--until-idle", "--json"])
-    write_log(tmp_path / "log.db", [encode_feedback(early, producer_id="q")])
-    main([*consume, "--until-idle", "--json"])
+    said, early = thumb_down("f", seconds=1.5), thumb_down("g", seconds=-3600)
 
-    with Store(tmp_path / "x.duckdb") as store:
+    with Store(user_feedback(tmp_path, [first, second, said], [third])) as store:
         verdicts = store.rows("SELECT invocation_id, status FROM latest_turn_scores ORDER BY 1")
+    with Store(user_feedback(tmp_path, [early])) as store:
         about = store.rows("SELECT feedback_id, user_text FROM v_feedback ORDER BY 1")
 
     assert verdicts == [("t-0", "not_evaluated"), ("t-1", "failed"), ("t-2", "not_evaluated")]
