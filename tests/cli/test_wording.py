@@ -141,6 +141,12 @@ def test_reports_use_words_where_scores_and_result_files_keep_the_peers_text(
     assert "number mismatch: actual(100) != expected(10)" in reason
     assert main(["report", str(db), "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["worst"][0]["reason"] == words
+    gate = tmp_path / "gate.json"
+    gate.write_text(
+        json.dumps({"dimensions": [{"name": "calls", "threshold": 1, "metrics": [TRAJECTORY]}]})
+    )
+    assert main(["gate", str(cases), "--gate", str(gate)]) == 1
+    assert words in " ".join(capsys.readouterr().out.split())
 
 
 def test_show_has_scores_feedback_and_figures_under_their_turn(

@@ -10,6 +10,7 @@ from evaltap.evaluator.cases.origin import case_identity
 from evaltap.evaluator.reports.compare.gating import GatedCase, pass_rate
 from evaltap.evaluator.reports.compare.model import Comparison, comparison_data
 from evaltap.evaluator.reports.console import console, plain_table, shorten
+from evaltap.evaluator.reports.wording import readable
 from evaltap.evaluator.scoring.gates.gate import DimensionResult, Gate, GateResult, threshold_text
 from evaltap.schemas.text import counted
 
@@ -36,7 +37,8 @@ def print_gate(gate: Gate, gated: Sequence[GatedCase], invalid: int = 0) -> None
     )
     trials = Counter(keys)
     for (key, status, feedback), count in list(stopped.items())[:SHOWN]:
-        lines = "\n".join(shorten(line) for line in feedback.splitlines()[1:])
+        missed = [readable(one) for one in feedback.split("\n- ")[1:]]
+        lines = "\n".join(shorten(line) for one in missed for line in f"- {one}".splitlines())
         often = f" in {count:,} of {trials[key]:,} trials" if trials[key] > 1 else ""
         out.print(Text(f"{shorten(key[2])}: {status}{often}\n{lines}"))
     if len(stopped) > SHOWN:

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 _CALLS: Final = re.compile(
     r"tool trajectory mismatch: match tools: (?:\d+ errors occurred:\n\t\* cannot match all left vertices"
-    r"(?P<listed>(?:\n\t\* (?:[^\n]|\n(?!\t\* |\n))*)+)\n\n"
+    r"(?P<listed>(?:\n\t\* (?:[^\n]|\n(?!\t\* |\n))*)+)(?:\n\n|\Z)"
     r"|(?P<first>tool id .*?)(?=; turns? \d|\Z))",
     re.DOTALL,
 )
