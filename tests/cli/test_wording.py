@@ -1,6 +1,8 @@
 """Readable reasons; scores and result files retain tRPC-Agent-Go's wording."""
 
 import json
+import os
+import re
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,8 @@ from support.builders.cases import (
     make_turn,
     write_log,
 )
+from support.builders.command_files import write, write_lines
+from support.builders.commands import Evaltap
 
 MISMATCH = "tool trajectory mismatch: match tools: "
 
@@ -147,6 +151,23 @@ def test_reports_use_words_where_scores_and_result_files_keep_the_peers_text(
     )
     assert main(["gate", str(cases), "--gate", str(gate)]) == 1
     assert words in " ".join(capsys.readouterr().out.split())
+
+
+def test_show_reads_the_turns_of_a_case_from_the_file_that_was_scored(evaltap: Evaltap) -> None:
+    made, wanted = ([make_turn("", answer) for answer in pair] for pair in (("a", "b"), ("a", "c")))
+    write_lines("cases.jsonl", make_case("s", made, conversation=wanted))
+    evaltap("score", "cases.jsonl", "--metrics", write("m.json", [RESPONSE]), "--db", "x.duckdb")
+
+    _, out, _ = evaltap("show", "x.duckdb", "s")
+
+    first, second = (" ".join(one.split()) for one in out.split("turn 1\n")[1].split("turn 2\n"))
+    assert re.search("answer a expected .* answer a score .* passed 1", first)
+    assert re.search("answer b expected .* answer c score .* failed 0", second)
+    write_lines("cases.jsonl", make_case("s", [make_turn("", "other")]))
+    os.utime("cases.jsonl", (2e9, 2e9))
+    _, out, _ = evaltap("show", "x.duckdb", "s")
+    assert "changed since" in out
+    assert "other" not in out
 
 
 def test_show_has_scores_feedback_and_figures_under_their_turn(

@@ -2,15 +2,17 @@
 
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import orjson
 from rich.console import Console
 from rich.text import Text
 
 from evaltap.evaluator.analysis.filters.listing import IS_CASE, NAMES, full_name, nearest
+from evaltap.evaluator.cases.pairing import UnscorableCaseError, pair_turns
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.cases.turn import gaps_of, run_failure
+from evaltap.evaluator.reports.case_files import cases_of_runs
 from evaltap.evaluator.reports.figures import money
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.evaluator.reports.wording import readable
@@ -37,6 +39,21 @@ SELECT invocation_id, turn_revision, strftime(started_at, '{_TIME}') AS started_
 FROM latest_turns WHERE app_name = $app_name AND eval_id = $eval_id AND eval_set_id = $eval_set_id
 ORDER BY latest_turns.started_at NULLS FIRST, first_landed_seq
 """
+
+_TELEMETRY: Final = {
+    "status": "status",
+    "latency_ms": "latencyMs",
+    "input_tokens": "inputTokens",
+    "output_tokens": "outputTokens",
+    "cost_usd": "costUsd",
+    "trace_id": "traceId",
+    "models": "models",
+}
+"""The columns of a turn that its telemetry in a file has."""
+_LANDED_ONLY: Final = dict.fromkeys(
+    ("turn_revision", "started_at", "agent_name", "version", "environment", "tags", "close_reason")
+)
+"""The other columns."""
 
 SCORES = """
 SELECT metric_name, score, status, threshold, reason, run_id, revision FROM latest_scores
@@ -101,7 +118,10 @@ def find_case(store: StoreReader, case: str, app: str | None) -> dict[str, objec
 
 
 def read_case(store: StoreReader, key: dict[str, object]) -> dict[str, Any]:  # JSON
-    """Return the turns, feedback, scores and gate attempts of a case, as JSON data."""
+    """Return the turns, feedback, scores and gate attempts of a case, as JSON data.
+
+    The turns of a case that was scored from a file are read from there, unless it has changed since.
+    """
     turns = store.records(TURNS, key)
     for turn in turns:
         expected = turn.pop("expected_json")
@@ -110,6 +130,9 @@ def read_case(store: StoreReader, key: dict[str, object]) -> dict[str, Any]:  # 
         turn["capture"] = orjson.loads(turn["capture"]) if turn["capture"] else {}
     _expect(store, key, turns)
     attempts = store.records(ATTEMPTS, key)
+    scores = store.records(SCORES, key)
+    if scores and not turns and not attempts:
+        turns = _turns_of_file(store, key, max(one["run_id"] for one in scores))
     for attempt in attempts:
         attempt["case"] = orjson.loads(attempt.pop("case_json"))
         for one in attempt["dimensions"]:
@@ -118,7 +141,7 @@ def read_case(store: StoreReader, key: dict[str, object]) -> dict[str, Any]:  # 
         **key,
         "turns": turns,
         "feedback": store.records(FEEDBACK, key),
-        "scores": store.records(SCORES, key),
+        "scores": scores,
         "turn_scores": store.records(TURN_SCORES, key),
         "attempts": attempts,
     }
@@ -135,6 +158,32 @@ def _expect(store: StoreReader, key: Row, turns: Sequence[dict[str, object]]) ->
     attach_kept(store, {(key["app_name"], key["eval_set_id"], key["eval_id"]): case})
     for turn, one in zip(turns, case.get("conversation") or (), strict=False):
         turn["expected"] = one
+
+
+def _turns_of_file(store: StoreReader, key: Row, run: str) -> list[dict[str, Any]]:
+    """Return the turns of a case as a run scored them, without what only landed turns have."""
+    name = key["app_name"], key["eval_set_id"], key["eval_id"]
+    found = None
+    for _, stored, case in cases_of_runs(store, {key["eval_id"]}, [run]):
+        found = case if stored == name else found
+    try:
+        pairs = pair_turns(found or {})
+    except UnscorableCaseError:
+        return []
+    return [
+        _LANDED_ONLY
+        | {
+            column: (turn.data.get("telemetry") or {}).get(name)
+            for column, name in _TELEMETRY.items()
+        }
+        | {
+            "invocation_id": turn.invocation_id,
+            "capture": turn.capture,
+            "actual": turn.data,
+            "expected": wanted.data if wanted.referenced and not pairs.placeholders else None,
+        }
+        for turn, wanted in zip(pairs.actual, pairs.expected, strict=False)
+    ]
 
 
 class _Line(NamedTuple):
@@ -171,13 +220,15 @@ def case_lines(data: Row) -> Iterator[_Line]:
         yield _Line("app", visible(data["app_name"]))
     turns = data["turns"]
     if not [*turns, *data["attempts"]]:
-        yield _Line("turns", "none here; the case was scored from a file")
+        yield _Line(
+            "turns", "none here; the case was scored from a file that has changed since, or is gone"
+        )
     shown: set[str] = set()
     for number, turn in enumerate(turns, start=1):
-        shown.add(turn["invocation_id"])
+        shown.add(_name(turn, number))
         yield from _turn_lines(number, turn, data)
     for score in data["turn_scores"]:
-        if score["invocation_id"] not in shown:
+        if _name(score, score["turn_index"] + 1) not in shown:
             yield _score_line(score, f"turn {score['turn_index'] + 1} ")
     for given in data["feedback"]:
         if given["invocation_id"] not in shown:
@@ -229,8 +280,13 @@ def _turn_lines(number: int, turn: Row, data: Row) -> Iterator[_Line]:
         for gap in gaps_of(turn["expected"]):
             yield _Line("capture", gap, 4)
     for score in data["turn_scores"]:
-        if score["invocation_id"] == turn["invocation_id"]:
+        if _name(score, score["turn_index"] + 1) == _name(turn, number):
             yield _score_line(score)
+
+
+def _name(row: Row, number: int) -> str:
+    """Return the id of a turn, or its number if it has none."""
+    return row["invocation_id"] or str(number)
 
 
 def _agent(turn: Row) -> str:

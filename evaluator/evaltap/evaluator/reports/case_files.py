@@ -1,6 +1,7 @@
 """Read the cases of files again for a report, because the store contains their scores but not their turns."""
 
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
+from datetime import UTC
 from itertools import chain
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -11,6 +12,7 @@ from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.reports.scope import ReportedScores
 from evaltap.evaluator.reports.usage import TurnUse, turn_uses
 from evaltap.evaluator.store.database import sql
+from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import FormatError
 from evaltap.schemas.files.canonical import loads
@@ -63,6 +65,25 @@ class FileCases:
                     self.bad_lines += 1
                 else:
                     yield case_identity(case, name)[:3], case
+
+
+_OF_FILES: Final = """
+SELECT run_id, source, started_at FROM runs
+WHERE kind = 'files' AND (len($runs) = 0 OR list_contains($runs, run_id))
+ORDER BY started_at
+"""
+
+
+def cases_of_runs(
+    store: StoreReader, ids: Container[str], runs: Sequence[str] = ()
+) -> Iterator[tuple[str, CaseKey, CaseData]]:
+    """Yield some cases of the files that runs scored, as far as these are there and unchanged since."""
+    for run, source, started in store.rows(_OF_FILES, {"runs": list(runs)}):
+        for path in map(Path, source.split(", ")):
+            if not path.is_file() or path.stat().st_mtime > started.replace(tzinfo=UTC).timestamp():
+                continue
+            for case in filter(None, scored_cases(path, ids)):
+                yield run, case_identity(case, eval_set_name(path))[:3], case
 
 
 def scored_cases(path: Path, ids: Container[str] | None = None) -> Iterator[CaseData | None]:

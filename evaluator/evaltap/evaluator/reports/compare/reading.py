@@ -1,9 +1,8 @@
 """Read a side of a comparison: a file, some of its runs, or traffic."""
 
 from collections import defaultdict
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -15,7 +14,7 @@ from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.origin import case_identity
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.cases.turn import Case
-from evaltap.evaluator.reports.case_files import scored_cases
+from evaltap.evaluator.reports.case_files import cases_of_runs, scored_cases
 from evaltap.evaluator.reports.compare.comparison import compare
 from evaltap.evaluator.reports.compare.files import (
     read_baseline,
@@ -326,7 +325,8 @@ def with_case_files(side: Side, run: str, paths: Iterable[Path]) -> Side:
     """Return the scores of a run of case files with what these ask and expect."""
     found: defaultdict[CaseKey, list[Recording]] = defaultdict(list)
     for path in paths:
-        for key, repeat, case in _of_file(path):
+        for case in filter(None, scored_cases(path)):
+            key, repeat = _repeat(case_identity(case, eval_set_name(path))[:3])
             found[key].append(recorded_case(f"{run} {repeat}".rstrip(), case))
     return replace(side, recordings=found, contents=contents_of(found))
 
@@ -390,9 +390,10 @@ def _trials(
     for app, eval_set, eval_id, trial, text in judged:
         if (key := (app, eval_set, eval_id)) in wanted:
             found[key][trial] = orjson.loads(text)
-    for key, trial, case in _of_files(store, runs, {eval_id for *_, eval_id in wanted}):
+    for run, stored, case in cases_of_runs(store, {eval_id for *_, eval_id in wanted}, runs):
+        key, repeat = _repeat(stored)
         if key in wanted:
-            found[key][trial] = case
+            found[key][f"{run} {repeat}".rstrip()] = case
     return found
 
 
@@ -401,32 +402,13 @@ SELECT app_name, {eval_set}, eval_id, concat_ws(' ', run_id, revision, nullif(re
 FROM (SELECT *, regexp_extract(eval_set_id, '@([^@]*)$', 1) AS repeat FROM gate_results) s
 WHERE len($runs) = 0 OR list_contains($runs, run_id)
 """
-_OF_FILES = """
-SELECT run_id, source, started_at FROM runs
-WHERE kind = 'files' AND (len($runs) = 0 OR list_contains($runs, run_id))
-"""
 
 
-def _of_files(
-    store: StoreReader, runs: Sequence[str], ids: Container[str]
-) -> Iterator[tuple[CaseKey, str, CaseData]]:
-    """Yield some cases of the files that runs scored, as far as these are there and unchanged since."""
-    for run, source, started in store.rows(_OF_FILES, {"runs": list(runs)}):
-        for path in map(Path, source.split(", ")):
-            if not path.is_file() or path.stat().st_mtime > started.replace(tzinfo=UTC).timestamp():
-                continue
-            for key, repeat, case in _of_file(path, ids):
-                yield key, f"{run} {repeat}".rstrip(), case
-
-
-def _of_file(
-    path: Path, ids: Container[str] | None = None
-) -> Iterator[tuple[CaseKey, str, CaseData]]:
-    """Yield the cases of a file with the name of the repeat."""
-    for case in filter(None, scored_cases(path, ids)):
-        app, name, eval_id = case_identity(case, eval_set_name(path))[:3]
-        eval_set, _, repeat = name.rpartition("@") if "@" in name else (name, "", "")
-        yield (app, eval_set, eval_id), repeat, case
+def _repeat(stored: CaseKey) -> tuple[CaseKey, str]:
+    """Return the key of a case without the repeat, and the name of the repeat."""
+    app, name, eval_id = stored
+    eval_set, _, repeat = name.rpartition("@") if "@" in name else (name, "", "")
+    return (app, eval_set, eval_id), repeat
 
 
 def _compared(store: StoreReader, runs: Sequence[str]) -> Compared:
