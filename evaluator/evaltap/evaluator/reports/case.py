@@ -9,10 +9,8 @@ from rich.console import Console
 from rich.text import Text
 
 from evaltap.evaluator.analysis.filters.listing import IS_CASE, NAMES, full_name, nearest
-from evaltap.evaluator.cases.pairing import UnscorableCaseError, pair_turns
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.cases.turn import gaps_of, run_failure
-from evaltap.evaluator.reports.case_files import cases_of_runs
 from evaltap.evaluator.reports.figures import money
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.evaluator.reports.wording import readable
@@ -162,6 +160,10 @@ def _expect(store: StoreReader, key: Row, turns: Sequence[dict[str, object]]) ->
 
 def _turns_of_file(store: StoreReader, key: Row, run: str) -> list[dict[str, Any]]:
     """Return the turns of a case as a run scored them, without what only landed turns have."""
+    # With models of cases, which most do not need.
+    from evaltap.evaluator.cases.pairing import UnscorableCaseError, pair_turns
+    from evaltap.evaluator.reports.case_files import cases_of_runs
+
     name = key["app_name"], key["eval_set_id"], key["eval_id"]
     found = None
     for _, stored, case in cases_of_runs(store, {key["eval_id"]}, [run]):
