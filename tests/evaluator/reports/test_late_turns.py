@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,10 @@ from typing import Any
 import pytest
 
 from evaltap.cli.main import main
+from evaltap.evaluator.analysis.filters.choice import Choice
 from evaltap.evaluator.reports.reader import read_report
 from evaltap.evaluator.store.database import Store
+from evaltap.experiments.replay.recorded import documents, recorded_sessions
 from evaltap.schemas.wire.feedback import Feedback
 from evaltap.schemas.wire.record import WireRecord, encode_feedback
 from support.builders.cases import NOON, write_log
@@ -88,3 +91,20 @@ def test_feedback_on_a_session_stays_with_the_turn_that_was_its_last(tmp_path: P
 
     assert verdicts == [("t-0", "not_evaluated"), ("t-1", "failed"), ("t-2", "not_evaluated")]
     assert about == [("f", "two"), ("g", "three")], "of clocks that differ, the last turn"
+
+
+def test_a_replay_counts_turns_of_one_time_as_they_landed_first(tmp_path: Path) -> None:
+    asked = [Asked("first", session="s"), Asked("second", session="s")]
+    first, second = records(asked)
+    revised, _ = records([replace(asked[0], answer="again", source={"revision": 2}), asked[1]])
+    write_log(tmp_path / "log.db", [first, second, revised])
+    consume = ["consume", "--log", str(tmp_path / "log.db"), "--db", str(tmp_path / "x.duckdb")]
+    main([*consume, "--until-idle", "--json"])
+
+    with Store(tmp_path / "x.duckdb") as store:
+        store.execute("UPDATE turns SET started_at = NULL")
+        (session,) = recorded_sessions(store, Choice(), {})
+        found = documents(store, [session])[session.key]
+
+    assert [one.invocation_id for one in session.turns] == ["t-0", "t-1"]
+    assert [one.invocation_id for one in found.turns] == ["t-0", "t-1"]

@@ -146,5 +146,5 @@ FROM these
 LEFT JOIN calls USING (app_name, eval_set_id, eval_id, invocation_id, turn_revision)
 LEFT JOIN verdicts USING (app_name, eval_set_id, eval_id, invocation_id, turn_revision)
 WHERE environment IS DISTINCT FROM $experiment AND coalesce(inclusion_probability, 1) > 0
-ORDER BY app_name, eval_set_id, eval_id, started_at NULLS FIRST, landed_seq
+ORDER BY app_name, eval_set_id, eval_id, started_at NULLS FIRST, first_landed_seq
 """
