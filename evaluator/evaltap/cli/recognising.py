@@ -32,7 +32,7 @@ from evaltap.schemas.errors import EvaltapError, FormatError
 from evaltap.schemas.files.adk import from_adk, from_adk_result, is_adk_eval_set, is_adk_result
 from evaltap.schemas.files.adk_older import is_older_eval_file, newer_eval_set
 from evaltap.schemas.files.documents import case_data
-from evaltap.schemas.files.magic_numbers import log_instead, store_instead
+from evaltap.schemas.files.refused import log_instead, store_instead
 from evaltap.schemas.files.validation import describe
 from evaltap.schemas.text import counted, some_of
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from evaltap.cli.declared import STORE, Declared
 from evaltap.evaluator.store.file_type import is_log, is_store
 from evaltap.schemas.errors import ConfigurationError, InputError
-from evaltap.schemas.files.magic_numbers import log_instead
+from evaltap.schemas.files.refused import log_instead
 from evaltap.schemas.files.settings import (
     DISCOVERED,
     FILE_NAME,

@@ -25,7 +25,7 @@ from evaltap.evaluator.scoring.run_metrics import run_metrics
 from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.store.database import Store, open_store
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.files.missing import no_such_file
+from evaltap.schemas.files.refused import no_such_file
 from evaltap.schemas.text import counted
 
 SHOWN_DISAGREEMENTS = 5

@@ -26,7 +26,7 @@ from evaltap.schemas.errors import InputError
 from evaltap.schemas.files import canonical
 from evaltap.schemas.files.content import check_set_name, eval_set_name, write_bytes
 from evaltap.schemas.files.documents import iter_cases
-from evaltap.schemas.files.missing import no_such_file
+from evaltap.schemas.files.refused import no_such_file
 from evaltap.schemas.formats.metric import EvalMetric
 from evaltap.schemas.text import counted
 

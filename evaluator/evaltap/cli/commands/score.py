@@ -36,7 +36,7 @@ from evaltap.evaluator.store.database import open_store
 from evaltap.evaluator.store.file_type import is_archive, is_store
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.files.missing import no_such_file
+from evaltap.schemas.files.refused import no_such_file
 from evaltap.schemas.text import counted
 
 SHOWN_BAD_LINES: Final = 5

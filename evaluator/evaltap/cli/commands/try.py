@@ -27,7 +27,7 @@ from evaltap.recorder.sources.replay import Replay
 from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.documents import metrics_of
-from evaltap.schemas.files.missing import no_such_file
+from evaltap.schemas.files.refused import no_such_file
 from evaltap.schemas.text import counted, some_of
 
 _STDIN: Final = Path("-")

@@ -23,7 +23,7 @@ from evaltap.evaluator.store.readers import Readers
 from evaltap.evaluator.store.remote.server import served
 from evaltap.recorder.sources.connections import connection_settings
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.files.missing import no_such_file
+from evaltap.schemas.files.refused import no_such_file
 
 
 def run(options: UiOptions) -> int:

@@ -45,7 +45,7 @@ from evaltap.evaluator.store.results_folder import (
     trusted_folder,
 )
 from evaltap.evaluator.store.turn_sizes import compression
-from evaltap.schemas.files.missing import no_such_file
+from evaltap.schemas.files.refused import no_such_file
 
 MOST_WAITING: Final = 2
 """Steps that may be queued: a checkpoint takes as long as several commits."""

@@ -5,7 +5,7 @@ from typing import Final
 
 from evaltap.evaluator.store.held import is_held_here
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.files.magic_numbers import HEAD_BYTES, is_duckdb, is_sqlite, log_instead
+from evaltap.schemas.files.refused import HEAD_BYTES, is_duckdb, is_sqlite, log_instead
 
 MANIFEST: Final = "evaltap-archive.json"
 """The file that makes a folder or the prefix of a bucket an archive."""

@@ -17,7 +17,7 @@ from evaltap.evaluator.store.held import not_held_here
 from evaltap.evaluator.store.opening import shut_in
 from evaltap.evaluator.store.queries import sql_text
 from evaltap.evaluator.store.results_folder import trusted_folder
-from evaltap.schemas.files.missing import no_such_file
+from evaltap.schemas.files.refused import no_such_file
 
 _ONE_OF: Final[Mapping[str, str]] = {
     "meta": "key",

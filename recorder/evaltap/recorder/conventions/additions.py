@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from evaltap.recorder.conventions.envelopes import take_output
 from evaltap.recorder.conventions.reading import Kind, Reading, first_text
-from evaltap.recorder.conventions.tool_output import take_output
 from evaltap.recorder.observation import Failure
 from evaltap.recorder.telemetry.spans import LogRecord, Span
 from evaltap.schemas.chat.evidence import Evidence, decode

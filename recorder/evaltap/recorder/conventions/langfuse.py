@@ -6,8 +6,8 @@ Source: the attribute names of the Langfuse Python SDK 3 to 5.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from evaltap.recorder.conventions.call_arguments import take_arguments
 from evaltap.recorder.conventions.chain_values import structured_answer
+from evaltap.recorder.conventions.envelopes import take_arguments, take_output
 from evaltap.recorder.conventions.messages import closing_text, last_user_text
 from evaltap.recorder.conventions.reading import (
     Kind,
@@ -20,7 +20,6 @@ from evaltap.recorder.conventions.reading import (
     text,
     whole,
 )
-from evaltap.recorder.conventions.tool_output import take_output
 from evaltap.recorder.observation import Failure
 from evaltap.recorder.telemetry.spans import LogRecord, Span
 from evaltap.recorder.tokens import Tokens, tokens

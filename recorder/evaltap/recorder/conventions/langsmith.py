@@ -8,6 +8,7 @@ conversation.
 from collections.abc import Mapping, Sequence
 
 from evaltap.recorder.conventions.chain_values import question_of, structured_answer
+from evaltap.recorder.conventions.envelopes import take_output
 from evaltap.recorder.conventions.messages import (
     closing_text,
     last_user_text,
@@ -15,7 +16,6 @@ from evaltap.recorder.conventions.messages import (
     read_response,
 )
 from evaltap.recorder.conventions.reading import Kind, Reading, first_text, whole
-from evaltap.recorder.conventions.tool_output import take_output
 from evaltap.recorder.telemetry.spans import LogRecord, Span
 from evaltap.schemas.chat.evidence import Evidence, decode
 from evaltap.schemas.chat.messages import Message

@@ -6,8 +6,8 @@ Source: the spans of mlflow-tracing 3 (decorators and autologging). Without a ty
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from evaltap.recorder.conventions.call_arguments import take_arguments, whole_call
 from evaltap.recorder.conventions.chain_values import answer_of, question_of, structured_answer
+from evaltap.recorder.conventions.envelopes import take_arguments, take_output, whole_call
 from evaltap.recorder.conventions.genai import TOOL_NAME
 from evaltap.recorder.conventions.messages import (
     closing_text,
@@ -18,7 +18,6 @@ from evaltap.recorder.conventions.messages import (
 )
 from evaltap.recorder.conventions.openinference import METADATA, SESSION_METADATA
 from evaltap.recorder.conventions.reading import Kind, Reading, first_text, whole
-from evaltap.recorder.conventions.tool_output import take_output
 from evaltap.recorder.telemetry.flat_spans import mapping
 from evaltap.recorder.telemetry.mlflow_export import PREFIX, SESSION, USER
 from evaltap.recorder.telemetry.spans import LogRecord, Span

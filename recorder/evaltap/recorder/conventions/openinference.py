@@ -8,13 +8,13 @@ gaps, so they are ordered by number.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from evaltap.recorder.conventions.call_arguments import take_arguments, whole_call
 from evaltap.recorder.conventions.chain_values import (
     answer_of,
     is_resumption,
     question_of,
     structured_answer,
 )
+from evaltap.recorder.conventions.envelopes import take_arguments, take_output, whole_call
 from evaltap.recorder.conventions.messages import (
     closing_text,
     last_user_text,
@@ -30,7 +30,6 @@ from evaltap.recorder.conventions.reading import (
     first_whole,
     number,
 )
-from evaltap.recorder.conventions.tool_output import take_output
 from evaltap.recorder.telemetry.flat_spans import mapping
 from evaltap.recorder.telemetry.spans import LogRecord, Span
 from evaltap.schemas.chat.evidence import Evidence, decode, decode_words

@@ -9,12 +9,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from evaltap.recorder.conventions.call_arguments import take_arguments
 from evaltap.recorder.conventions.chain_values import question_of, structured_answer
+from evaltap.recorder.conventions.envelopes import take_arguments, take_output
 from evaltap.recorder.conventions.messages import closing_text, last_user_text
 from evaltap.recorder.conventions.numbered import Numbered, gather
 from evaltap.recorder.conventions.reading import Kind, Reading, first_text, first_value, first_whole
-from evaltap.recorder.conventions.tool_output import take_output
 from evaltap.recorder.telemetry.spans import LogRecord, Span
 from evaltap.schemas.chat.evidence import Evidence, argument_values, decode
 from evaltap.schemas.chat.messages import Call, Message, Part, Text

@@ -16,8 +16,7 @@ from evaltap.recorder.privacy.redactor import PatternRedactor, Redactor
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files import canonical
 from evaltap.schemas.files.content import LINES_ENDINGS, read_bytes, write_bytes
-from evaltap.schemas.files.devices import refuse_device
-from evaltap.schemas.files.magic_numbers import HEAD_BYTES, is_sqlite
+from evaltap.schemas.files.refused import HEAD_BYTES, is_sqlite, refuse_device
 from evaltap.schemas.log.local import open_log
 
 EXCERPT_CHARACTERS = 30

@@ -39,7 +39,7 @@ from evaltap.schemas.chat.evidence import decode
 from evaltap.schemas.chat.media import media_in
 from evaltap.schemas.data import JsonObject
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.files.devices import refuse_device, regular_files
+from evaltap.schemas.files.refused import refuse_device, regular_files
 
 AGENT = "claude-code"
 SUB_AGENT = "Task"

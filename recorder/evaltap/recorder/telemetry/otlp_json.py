@@ -26,7 +26,7 @@ from evaltap.recorder.telemetry.containers import as_request, spans_together
 from evaltap.recorder.telemetry.spans import STATUS_ERROR, LogRecord, Span, SpanEvent
 from evaltap.schemas.data import JsonObject
 from evaltap.schemas.errors import FormatError, InputError
-from evaltap.schemas.files.devices import refuse_device
+from evaltap.schemas.files.refused import refuse_device
 
 _STATUS_NAMES = {"STATUS_CODE_UNSET": 0, "STATUS_CODE_OK": 1, "STATUS_CODE_ERROR": STATUS_ERROR}
 _GZIP = b"\x1f\x8b"

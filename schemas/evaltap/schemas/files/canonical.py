@@ -20,7 +20,7 @@ import orjson
 
 from evaltap.schemas.data import Json
 from evaltap.schemas.errors import FormatError
-from evaltap.schemas.files.magic_numbers import HEAD_BYTES, binary_kind
+from evaltap.schemas.files.refused import HEAD_BYTES, binary_kind
 
 _ESCAPES = str.maketrans(
     {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}

@@ -9,10 +9,8 @@ from pathlib import Path
 
 from evaltap.schemas.errors import FormatError, InputError
 from evaltap.schemas.files import canonical
-from evaltap.schemas.files.devices import refuse_device
-from evaltap.schemas.files.magic_numbers import is_sqlite, log_instead
-from evaltap.schemas.files.missing import no_such_file
 from evaltap.schemas.files.private import private_file
+from evaltap.schemas.files.refused import is_sqlite, log_instead, no_such_file, refuse_device
 
 LINES_ENDINGS = (".jsonl", ".ndjson")
 CASE_FORMS = "an .evalset.json file, or JSON Lines with one eval case per line"

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from evaltap.schemas.files.magic_numbers import HEAD_BYTES, is_duckdb, is_sqlite
+from evaltap.schemas.files.refused import HEAD_BYTES, is_duckdb, is_sqlite
 
 
 @contextmanager

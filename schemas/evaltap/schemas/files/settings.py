@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from evaltap.schemas.errors import ConfigurationError, InputError
-from evaltap.schemas.files.devices import refuse_device
+from evaltap.schemas.files.refused import refuse_device
 from evaltap.schemas.text import did_you_mean
 
 FILE_NAME: Final = "evaltap.toml"

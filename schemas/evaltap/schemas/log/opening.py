@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.files.missing import similar_file
+from evaltap.schemas.files.refused import similar_file
 
 APPLICATION_ID = 0x65767470  # "evtp" in the file header identifies our logs
 FORMAT_VERSION = 1

@@ -23,9 +23,8 @@ from evaltap.schemas.data import Json
 from evaltap.schemas.errors import ConfigurationError, FormatError, InputError
 from evaltap.schemas.files import canonical
 from evaltap.schemas.files.content import iter_case_lines, read_bytes
-from evaltap.schemas.files.devices import regular_files
 from evaltap.schemas.files.documents import warn_once
-from evaltap.schemas.files.missing import no_such_file
+from evaltap.schemas.files.refused import no_such_file, regular_files
 from evaltap.schemas.files.validation import describe
 from evaltap.schemas.text import counted
 
