@@ -112,11 +112,12 @@ TURNS = st.lists(
 
 @pytest.mark.slow
 @settings(max_examples=150, deadline=None)
-@given(drawn=TURNS, runs=st.integers(1, 3), deterministic=st.booleans())
+@given(drawn=TURNS, runs=st.integers(1, 3), deterministic=st.booleans(), alike=st.integers(1, 4))
 def test_every_figure_is_that_of_the_oracle(
     drawn: list[tuple[int, list[tuple[bool, int, int, list[int | None]]]]],
     runs: int,
     deterministic: bool,
+    alike: int,
 ) -> None:
     turns, items = [], []
     for number, (weight, own) in enumerate(drawn):
@@ -133,7 +134,12 @@ def test_every_figure_is_that_of_the_oracle(
         return
     cell = min(spoken_for)
     turns = [turn if turn.cell in spoken_for else turn._replace(cell=cell) for turn in turns]
-    oracle = ForecastOracle(turns, items, deterministic=deterministic)
+    replayed = {turns[item.turn].session for item in items}
+    others = [turn for turn in turns if turn.session not in replayed]
+    copies = [one._replace(session=f"{one.session}-{n}") for n in range(1, alike) for one in others]
+    whole = [turn[:-1] for turn in (*turns, *copies)]
+    oracle = ForecastOracle(whole, items, deterministic=deterministic)
+    turns = [turn if turn.session in replayed else turn._replace(sessions=alike) for turn in turns]
 
     found = calculate(turns, items, deterministic=deterministic)
 
@@ -318,6 +324,18 @@ def test_neither_the_order_of_sessions_nor_a_common_factor_of_weights_matters(
         traffic = found.estimate.traffic  # is that of more turns
         other = replace(other, estimate=other.estimate._replace(traffic=traffic))
     assert figures(other) == pytest.approx(figures(found), abs=1e-9)
+
+
+@settings(max_examples=30, deadline=None)
+@given(rows=replays(), alike=st.integers(1, 4))
+def test_one_session_may_stand_for_all_that_are_alike(rows: list[ReplayedTurn], alike: int) -> None:
+    others = [row for row in rows if row.replayed is None]
+    copies = [replace(row, session=f"{row.session}-{n}") for n in range(1, alike) for row in others]
+    as_one = [row if row.replayed else replace(row, sessions=alike) for row in rows]
+
+    found, whole = forecast(as_one), forecast([*rows, *copies])
+
+    assert figures(found) == pytest.approx(figures(whole), abs=1e-9)
 
 
 def test_failing_is_passing_the_other_way_round() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Final
 
 from evaltap.evaluator.analysis.filters.choice import Choice, chosen_keys
@@ -62,17 +63,13 @@ def recorded_sessions(
     by_case: dict[CaseKey, list[RecordedTurn]] = {}
     empty = "SELECT app_name, eval_set_id, eval_id FROM cases LIMIT 0"
     names = {digest: name for name, digest in digests.items()}
+    verdicts = cache(partial(_verdicts, names))
     with store.scratch(empty, rows=keys) as chosen:
         parameters = {"experiment": EXPERIMENT, "digests": [*names]}
-        for app, set_, eval_id, invocation, p, tool, verdicts in store.rows(
+        for app, set_, eval_id, invocation, p, tool, statuses in store.rows(
             _TURNS.format(chosen=chosen), parameters
         ):
-            passed = {
-                names[one["digest"]]: one["status"] == "passed"
-                for one in verdicts
-                if one["status"] in ("passed", "failed", "crashed")
-            }
-            turn = RecordedTurn(invocation, p, tool, passed)
+            turn = RecordedTurn(invocation, p, tool, verdicts(statuses))
             by_case.setdefault((app, set_, eval_id), []).append(turn)
     if not by_case:
         raise InputError(
@@ -92,6 +89,16 @@ def recorded_sessions(
         )
         for key, turns in by_case.items()
     ]
+
+
+def _verdicts(names: Mapping[str, str], statuses: str) -> Mapping[str, bool]:
+    """Return whether a turn passed, by metric; `names` are by digest.  Most turns have the same few."""
+    pairs = (one.split("=") for one in statuses.split())
+    return {
+        names[digest]: status == "passed"
+        for digest, status in pairs
+        if status in ("passed", "failed", "crashed")
+    }
 
 
 def _check_verdicts(
@@ -132,7 +139,7 @@ _TURNS: Final = """
 WITH these AS (FROM latest_turns SEMI JOIN {chosen} USING (app_name, eval_set_id, eval_id)),
 verdicts AS (
   SELECT app_name, eval_set_id, eval_id, invocation_id, turn_revision,
-         list({{'digest': metric_digest, 'status': status}}) AS verdicts
+         string_agg(metric_digest || '=' || status, ' ' ORDER BY metric_digest) AS verdicts
   FROM latest_turn_scores WHERE metric_digest IN $digests::VARCHAR[] GROUP BY ALL
 ),
 calls AS (
@@ -141,7 +148,7 @@ calls AS (
   FROM latest_tool_calls SEMI JOIN {chosen} USING (app_name, eval_set_id, eval_id) GROUP BY ALL
 )
 SELECT app_name, eval_set_id, eval_id, invocation_id, coalesce(inclusion_probability, 1), tool,
-       coalesce(verdicts, [])
+       coalesce(verdicts, '')
 FROM these
 LEFT JOIN calls USING (app_name, eval_set_id, eval_id, invocation_id, turn_revision)
 LEFT JOIN verdicts USING (app_name, eval_set_id, eval_id, invocation_id, turn_revision)

@@ -169,30 +169,41 @@ def _fates(row: UnitRow | None, turns: int) -> tuple[TurnFate, ...]:
     return tuple(fates(row and row.state, answers, turns))
 
 
+def others_of(drawn: Drawn) -> list[tuple[RecordedSession, int]]:
+    """Return the sessions that were not drawn: one of those that are alike, and how many these are."""
+    found: dict[object, list[RecordedSession]] = {}
+    for session in drawn.sessions:
+        if session.name not in drawn.chances:
+            alike = tuple(
+                (one.probability, one.first_tool, *sorted(one.verdicts.items()))
+                for one in session.turns
+            )
+            found.setdefault(alike, []).append(session)
+    return [(sessions[0], len(sessions)) for sessions in found.values()]
+
+
 def turns_of(
-    drawn: Drawn, replayed: Sequence[ReplayedSession], metric: str | None
+    drawn: Drawn,
+    replayed: Sequence[ReplayedSession],
+    others: Sequence[tuple[RecordedSession, int]],
+    metric: str | None,
 ) -> list[ReplayedTurn]:
     """Return the turns of the traffic as a forecast of a metric needs them; None: whether they are
     faithful.
     """
-    by_name = {one.session.name: one for one in replayed}
-    rows = []
-    for session in drawn.sessions:
-        found = by_name.get(session.name)
-        for place, turn in enumerate(session.turns):
-            rows.append(_turn(session, place, turn, found, drawn.chances, metric))
+    rows = [
+        replace(_turn(session, turn, metric), sessions=count)
+        for session, count in others
+        for turn in session.turns
+    ]
+    for one in replayed:
+        for place, turn in enumerate(one.session.turns):
+            rows.append(_replayed_turn(one, place, turn, drawn.chances, metric))
     return rows
 
 
-def _turn(
-    session: RecordedSession,
-    place: int,
-    turn: RecordedTurn,
-    found: ReplayedSession | None,
-    chances: Mapping[str, float],
-    metric: str | None,
-) -> ReplayedTurn:
-    row = ReplayedTurn(
+def _turn(session: RecordedSession, turn: RecordedTurn, metric: str | None) -> ReplayedTurn:
+    return ReplayedTurn(
         session.name,
         turn.first_tool,
         1 / turn.probability,
@@ -200,15 +211,22 @@ def _turn(
         True if metric is None else turn.verdicts.get(metric),
         length=len(session.turns),
     )
-    if found is None:
-        return row
+
+
+def _replayed_turn(
+    found: ReplayedSession,
+    place: int,
+    turn: RecordedTurn,
+    chances: Mapping[str, float],
+    metric: str | None,
+) -> ReplayedTurn:
     runs = zip(found.fates, found.verdicts, strict=True)
     new = tuple(_new(run[place], seen.get(place, {}), metric) for run, seen in runs)
     forks = (run[place].fork for run in found.fates if run[place].fate == "forked")
     fork = next(forks, None)
     return replace(
-        row,
-        replayed=1 / (turn.probability * chances[session.name]),
+        _turn(found.session, turn, metric),
+        replayed=1 / (turn.probability * chances[found.session.name]),
         new=new,
         fork=None if fork is None else fork.tool,
     )
@@ -224,12 +242,15 @@ def result_of(
     drawn: Drawn, replayed: Sequence[ReplayedSession], metrics: Iterable[str], options: Options
 ) -> ReplayResult:
     """Return the forecasts, and what they rest on."""
-    figure = faithful_share(turns_of(drawn, replayed, None))
+    others = others_of(drawn)
+    figure = faithful_share(turns_of(drawn, replayed, others, None))
     runs_of_all = chain.from_iterable(session.fates for session in replayed)
     fates = Counter(one.fate for one in chain.from_iterable(runs_of_all))
     runs = len(replayed[0].rows) if replayed else 1
     drift = drift_of(row.answers for session in replayed for row in session.rows if row is not None)
-    forecasts = {name: forecast(turns_of(drawn, replayed, name), options) for name in metrics}
+    forecasts = {
+        name: forecast(turns_of(drawn, replayed, others, name), options) for name in metrics
+    }
     return ReplayResult(
         sessions=len(replayed),
         turns=sum(len(one.session.turns) for one in replayed),

@@ -45,7 +45,10 @@ def forecast(turns: Iterable[ReplayedTurn], options: Options | None = None) -> F
         return Forecast(
             options.margin, newly_failing=failing, newly_passing=passing, chosen_by_outcome=True
         )
-    old = estimate_items((one.session, 1 / one.weight, float(bool(one.old))) for one in rows)
+    old = estimate_items(
+        ((one.session, 1 / one.weight, float(bool(one.old))) for one in rows),
+        {one.session: one.sessions for one in rows},
+    )
     if old is None:
         return Forecast(options.margin)
     replay = _Replay(rows)
@@ -142,7 +145,7 @@ class _Replay:
         groups = _merged(rows, [(int(bool(row.old)), _power(row.weight)) for row in rows])
         self.cells = len(set(cells))
         self._turns = [
-            Turn(row.session, row.weight, bool(row.old), cell, group)
+            Turn(row.session, row.weight, bool(row.old), cell, group, row.sessions)
             for row, cell, group in zip(rows, cells, groups, strict=True)
         ]
 
@@ -228,8 +231,9 @@ def _unsupported(rows: Sequence[ReplayedTurn], faithful: float) -> Unsupported |
         return Unsupported(1 - faithful, tools)
     if not tools:
         return None
-    share = sum(row.weight for row in rows if (row.first_tool or NO_TOOL) in tools)
-    return Unsupported(share / sum(row.weight for row in rows), tools)
+    weights = [(row.weight * row.sessions, row.first_tool or NO_TOOL) for row in rows]
+    share = sum(weight for weight, tool in weights if tool in tools)
+    return Unsupported(share / sum(weight for weight, _ in weights), tools)
 
 
 def _most_forks(rows: Sequence[ReplayedTurn]) -> str | None:

@@ -37,6 +37,8 @@ class Turn(NamedTuple):
     """o, its old verdict."""
     cell: int
     group: int
+    sessions: int = 1
+    """For how many sessions with such turns it stands; for one if it has items."""
 
 
 class Item(NamedTuple):
@@ -121,7 +123,10 @@ def _with_unseen(turns: Sequence[Turn], value: float, interval: Interval) -> Int
     """
     if len({one.passed for one in turns}) > 1:
         return interval
-    old = estimate_items((one.session, 1 / one.weight, float(one.passed)) for one in turns)
+    old = estimate_items(
+        ((one.session, 1 / one.weight, float(one.passed)) for one in turns),
+        {one.session: one.sessions for one in turns},
+    )
     assert old is not None
     low = value - math.hypot(value - interval.low, old.rate.interval.high - old.rate.value)
     high = value + math.hypot(interval.high - value, old.rate.value - old.rate.interval.low)
@@ -142,7 +147,8 @@ def _traffic(
         residual = sums.cells[one.cell].rate - sums.rate
         sessions[one.session].append(Cell(1 / one.weight, 1, residual, 0.0))
     drawn = drawn_variance(
-        ((1, cells) for cells in sessions.values()), lambda cell: (cell.total, 0.0)
+        ((sums.counts[session], cells) for session, cells in sessions.items()),
+        lambda cell: (cell.total, 0.0),
     )
     thinned = [one.thinned(deterministic=deterministic) for one in groups]
     return reach.interval(min(sums.rate, 1.0), 1.0, drawn / sums.weight**2, thinned=thinned)
@@ -166,8 +172,9 @@ class _Part:
     def rate(self) -> float:
         return self.passed / self.drawn
 
-    def add(self, part: "_Part") -> None:
-        self.weight += part.weight
+    def add(self, part: "_Part", sessions: int) -> None:
+        """Add the sums of one of so many sessions alike; only a single one has items."""
+        self.weight += part.weight * sessions
         self.drawn += part.drawn
         self.passed += part.passed
 
@@ -184,28 +191,32 @@ class _Sums:
         self.sessions: defaultdict[str, defaultdict[int, _Part]] = defaultdict(
             lambda: defaultdict(_Part)
         )
+        self.counts: dict[str, int] = {}
+        """For how many sessions each stands."""
         self._old: defaultdict[str, float] = defaultdict(float)
-        for session, weight, passed, cell, _ in turns:
+        for session, weight, passed, cell, _, count in turns:
             self.sessions[session][cell].weight += weight
             self._old[session] += weight * passed
+            self.counts[session] = count
         for turn, _, weight, passed in items:
             part = self.sessions[turns[turn].session][turns[turn].cell]
             part.drawn += weight
             part.passed += weight * passed
         self.cells: defaultdict[int, _Part] = defaultdict(_Part)
-        for parts in self.sessions.values():
+        for session, parts in self.sessions.items():
             for number, part in parts.items():
-                self.cells[number].add(part)
+                self.cells[number].add(part, self.counts[session])
         self.weight = sum(cell.weight for cell in self.cells.values())
         self.rate = sum(cell.weight * cell.rate for cell in self.cells.values()) / self.weight
-        self.old_rate = sum(self._old.values()) / self.weight
+        old = sum(self.counts[session] * passed for session, passed in self._old.items())
+        self.old_rate = old / self.weight
 
     def between(self, value: float, *, old: float = 0.0) -> float:
         """Return b, the variance from other traffic: of r_c - old·o around `value`."""
         rates = {number: cell.rate for number, cell in self.cells.items()}
         sums = (
             SessionSum(
-                1,
+                self.counts[session],
                 sum(one.weight * (rates[number] - value) for number, one in parts.items())
                 - old * self._old[session],
                 sum(one.weight for one in parts.values()),
@@ -227,8 +238,9 @@ class _Sums:
                 total -= cell.weight * cell.rate
             if weight > _ROUNDING * self.weight:
                 rate, before = total / weight, (old - self._old[session]) / weight
-                rates.append(SessionSum(1, rate - self.rate, 0.0))
-                changes.append(SessionSum(1, rate - before - self.rate + self.old_rate, 0.0))
+                count, change = self.counts[session], rate - before
+                rates.append(SessionSum(count, rate - self.rate, 0.0))
+                changes.append(SessionSum(count, change - self.rate + self.old_rate, 0.0))
         return leaving_one_out(rates, 1.0), leaving_one_out(changes, 1.0)
 
 
@@ -305,7 +317,7 @@ def _groups_of(turns: Sequence[Turn], items: Sequence[Item], sums: _Sums) -> Seq
         for number, cell in sums.cells.items()
     }
     for number, run, drawn, passed in items:
-        session, _, _, cell, place = turns[number]
+        session, cell, place = turns[number].session, turns[number].cell, turns[number].group
         scale, rate = scales[cell]
         weight = scale * drawn
         residual = weight * (passed - rate)
@@ -324,7 +336,7 @@ def _groups_of(turns: Sequence[Turn], items: Sequence[Item], sums: _Sums) -> Seq
             own.fails = True
     for turn in turns:
         if turn.group in found:
-            found[turn.group].population += turn.weight
+            found[turn.group].population += turn.weight * turn.sessions
     return [group for _, group in sorted(found.items())]
 
 

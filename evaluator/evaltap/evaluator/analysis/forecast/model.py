@@ -28,6 +28,8 @@ class ReplayedTurn:
     length: int = 1
     """The number of turns of the session."""
     intent: str | None = None
+    sessions: int = 1
+    """For how many sessions with such turns it stands; for one if it was replayed."""
     fork: str | None = None
     """The tool of the call without a recorded result, if this is the turn at which the session forks."""
 

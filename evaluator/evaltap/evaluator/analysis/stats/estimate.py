@@ -236,17 +236,22 @@ def kish(profiles: Iterable[Profile]) -> float:
     return sum(n / p for n, p in cells) ** 2 / sum(n / p**2 for n, p in cells)
 
 
-def estimate_items(items: Iterable[tuple[Hashable, float, float]]) -> Estimate | None:
-    """Return the estimate from single items: the cluster, the inclusion probability and the score of each."""
+def estimate_items(
+    items: Iterable[tuple[Hashable, float, float]], clusters: Mapping[Hashable, int] | None = None
+) -> Estimate | None:
+    """Return the estimate from single items: the cluster, the inclusion probability and the score of each.
+
+    `clusters` says for how many clusters alike a cluster stands, if not for itself alone.
+    """
     sums: dict[Hashable, dict[float, list[float]]] = {}
     for cluster, probability, score in items:
         cell = sums.setdefault(cluster, {}).setdefault(probability, [0, 0.0, 0.0])
         for place, value in enumerate((1, score, score * score)):
             cell[place] += value
-    alike = Counter(
-        tuple(sorted(Cell(p, int(n), total, squares) for p, (n, total, squares) in one.items()))
-        for one in sums.values()
-    )
+    alike: Counter[tuple[Cell, ...]] = Counter()
+    for cluster, one in sums.items():
+        cells = sorted(Cell(p, int(n), total, squares) for p, (n, total, squares) in one.items())
+        alike[tuple(cells)] += clusters.get(cluster, 1) if clusters else 1
     return estimate(Profile(cells, count) for cells, count in alike.items())
 
 
