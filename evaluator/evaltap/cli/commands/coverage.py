@@ -2,6 +2,7 @@
 
 from evaltap.cli.messages import print_json, say
 from evaltap.cli.options.set import CoverageOptions
+from evaltap.cli.progress import progress
 from evaltap.cli.settings import named_in_hints
 from evaltap.cli.stores import choice_of, open_chosen, open_stores
 from evaltap.evaluator.analysis.traffic import told_of_runs
@@ -32,9 +33,11 @@ def run(options: CoverageOptions) -> int:
         apart = told_of_runs(store)
     if not seen:
         raise NothingSeenError("no turn has landed that matches; choose another period or --filter")
-    found = [
-        coverage(name, seen, cases, fewest=options.min, fold=options.fold) for name in options.by
-    ]
+    found = []
+    with progress("values of turns compared") as compared:
+        for name in options.by:
+            found.append(coverage(name, seen, cases, fewest=options.min, fold=options.fold))
+            compared(len(found) * len(seen))
     if "language" in options.by and (missing := without_classifier()):
         say("set coverage", f"language: {missing}")
     if apart:
