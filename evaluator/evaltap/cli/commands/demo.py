@@ -8,13 +8,15 @@ import shutil
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import count, takewhile
 from pathlib import Path
 from typing import Final
 
 from google.adk.plugins.base_plugin import BasePlugin
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
 
 from evaltap.cli.demo.agent import run_session, run_sessions
 from evaltap.cli.demo.script import SESSIONS, judge_answer
@@ -23,6 +25,7 @@ from evaltap.cli.options.start import DemoOptions
 from evaltap.cli.page import LivePage
 from evaltap.cli.signals import stopped_by_signals
 from evaltap.evaluator.cases.references import References
+from evaltap.evaluator.ingest.landing.cases import landed_cases
 from evaltap.evaluator.ingest.sources.local_log import LocalLogSource
 from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
 from evaltap.evaluator.pipeline.live.consumer import Consumer
@@ -36,8 +39,9 @@ from evaltap.evaluator.scoring.contract.judge import ScriptedJudge
 from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.store.database import Store, open_store
 from evaltap.evaluator.store.remote.server import served
-from evaltap.recorder import Recorder
+from evaltap.recorder import CaseSpanProcessor, Recorder
 from evaltap.recorder.plugins.adk import EvaltapPlugin
+from evaltap.schemas.data import CaseData, JsonObject
 from evaltap.schemas.errors import EvaltapError
 from evaltap.schemas.files.documents import iter_cases, read_metrics
 
@@ -52,18 +56,17 @@ QUERIES = (
 def run(options: DemoOptions) -> int:
     """Run the demo; return 0 if it ran as scripted, regardless of the agent's quality."""
     folder = options.dir
-    first, live = (folder / f"{name}.log.db" for name in ("agent", "live"))
-    _empty(folder, first, live)
-    print("running the agent: 4 sessions, 6 turns, scripted model ...", file=sys.stderr)
-    with _recorded(first) as plugin:
-        run_sessions([plugin])
-    with open_store(folder / "cases.duckdb") as store:
-        with closing(LocalLogSource(first)) as source:
-            Consumer(source, store).run(until_idle=True, report=lambda _: None)
+    spans, plugin, live = (folder / f"{name}.log.db" for name in ("spans", "plugin", "live"))
+    _empty(folder, spans, plugin, live)
+    _record(spans, plugin)
+    with _landed(spans, folder / "cases.duckdb") as store, _landed(plugin, None) as other:
+        differences = compare(sessions(store), sessions(other))
         turns = store.rows("SELECT count(*) FROM latest_turns")[0][0]
         PendingScorer(store, _scorer(), references=_references()).score("landed", "demo")
         summary = summarise(store)
         write_report(read_report(store), folder / "report.html")
+    if differences:
+        raise EvaltapError("the two recordings differ: " + "; ".join(differences))
     if options.json:
         print_json({**summary.data(), "turns": turns, "db": str(folder / "cases.duckdb")})
     else:
@@ -82,18 +85,64 @@ def _empty(folder: Path, *logs: Path) -> None:
             (folder / (name + ending)).unlink(missing_ok=True)
 
 
-@contextmanager
-def _recorded(log: Path) -> Iterator[EvaltapPlugin]:
-    """Yield the plugin for an agent that is recorded to a log; raise EvaltapError if turns are lost."""
-    recorder = Recorder(log, redaction_key=secrets.token_hex())
-    try:
-        yield EvaltapPlugin(recorder=recorder)
-    finally:
-        complete = recorder.close()
-    if not complete:
-        raise EvaltapError(
-            f"recorded turns were not written in time: {recorder.counters()}; try again"
-        )
+def _record(spans: Path, plugin: Path) -> None:
+    # With one key the same address gets the same pseudonym in both logs, so they can be compared.
+    secret = secrets.token_hex()
+    by_spans = Recorder(spans, redaction_key=secret)
+    by_plugin = Recorder(plugin, redaction_key=secret)
+    provider = TracerProvider()
+    provider.add_span_processor(CaseSpanProcessor(recorder=by_spans))
+    trace.set_tracer_provider(provider)
+    print("running the agent: 4 sessions, 6 turns, scripted model ...", file=sys.stderr)
+    run_sessions([EvaltapPlugin(recorder=by_plugin)])
+    provider.shutdown()
+    for recorder in (by_spans, by_plugin):
+        if not recorder.close():
+            raise EvaltapError(
+                f"recorded turns were not written in time: {recorder.counters()}; try again"
+            )
+
+
+def _landed(log: Path, path: Path | None) -> Store:
+    store = open_store(path)
+    source = LocalLogSource(log)
+    Consumer(source, store).run(until_idle=True, report=lambda _: None)
+    source.close()
+    return store
+
+
+def sessions(store: Store) -> dict[str, list[JsonObject]]:
+    """Return the turns of each session, without ids, times and origin of the recording."""
+    return {
+        case["evalId"]: [_content(turn) for turn in case["actualConversation"]]
+        for case in landed_cases(store)
+    }
+
+
+def _content(turn: CaseData) -> JsonObject:
+    kept = ("userContent", "finalResponse", "intermediateResponses", "capture")
+    tools = [
+        {key: tool.get(key) for key in ("id", "name", "arguments", "result", "error", "capture")}
+        for tool in turn.get("tools") or ()
+    ]
+    return {key: turn.get(key) for key in kept} | {"tools": tools}
+
+
+def compare(
+    one: Mapping[str, Sequence[JsonObject]], other: Mapping[str, Sequence[JsonObject]]
+) -> list[str]:
+    """Return the differences between two recordings of the same sessions."""
+    differences = [f"session {name} is in only one of them" for name in one.keys() ^ other.keys()]
+    for name in one.keys() & other.keys():
+        if len(one[name]) != len(other[name]):
+            differences.append(f"{name}: {len(one[name])} turns and {len(other[name])}")
+        for number, (left, right) in enumerate(zip(one[name], other[name], strict=False), start=1):
+            differences += [
+                f"{name} turn {number} {key}: {left[key]!r} and {right[key]!r}"
+                for key in left
+                if left[key] != right[key]
+            ]
+    return differences
 
 
 def _scorer() -> CaseScorer:
@@ -106,8 +155,8 @@ def _references() -> References:
 
 
 def _explain(folder: Path, turns: int, summary: Summary) -> None:
-    print(f"recorded {turns} turns, redacted before they were written")
-    print("scored them with references and a scripted judge:\n")
+    print(f"recorded {turns} turns twice, by span processor and by runner plugin; both agree")
+    print("redacted them before writing, and scored them with references and a scripted judge:\n")
     print_summary(summary, console())
     database = folder / "cases.duckdb"
     evaltap = _program("evaltap")
@@ -152,17 +201,19 @@ def show(at: str, log: Path, store: Store, scorer: CaseScorer, references: Refer
 @contextmanager
 def _working(log: Path) -> Iterator[None]:
     """Run the agent on another thread during the block; it answers one user after another."""
-    with _recorded(log) as plugin:
-        ended = threading.Event()
-        thread = threading.Thread(
-            target=_work, args=(plugin, ended), name="demo-agent", daemon=True
-        )
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            thread.join(10)
+    recorder = Recorder(log, redaction_key=secrets.token_hex())
+    ended = threading.Event()
+    thread = threading.Thread(
+        target=_work, args=(EvaltapPlugin(recorder=recorder), ended), name="demo-agent", daemon=True
+    )
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(10)
+        if not recorder.close():
+            raise EvaltapError(f"recorded turns were not written in time: {recorder.counters()}")
 
 
 def _work(plugin: BasePlugin, ended: threading.Event) -> None:

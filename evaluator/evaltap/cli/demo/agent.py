@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import warnings
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any
@@ -57,6 +58,9 @@ def _parts(step: Step, prefix: str) -> list[types.Part]:
 
 def run_sessions(plugins: list[BasePlugin]) -> None:
     """Run every session of the script through a real ADK runner with these plugins."""
+    # ADK writes message content to its spans only with these settings; nothing leaves the process.
+    os.environ.setdefault("OTEL_SEMCONV_STABILITY_OPT_IN", "gen_ai_latest_experimental")
+    os.environ.setdefault("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "SPAN_ONLY")
     logging.getLogger("google_adk").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # ADK announces its experimental features

@@ -51,8 +51,9 @@ class DemoOptions:
       evaltap demo --dir /tmp/evaltap-demo
       evaltap demo --ui            # keep the agent running, watch it in the browser
 
-    A Google ADK support agent with a scripted model runs through four sessions.
-    The runner plugin records it; the demo lands the recording, scores it against
+    A Google ADK support agent with a scripted model runs through four sessions,
+    twice. The OpenTelemetry span processor and the runner plugin record it at the
+    same time. The demo compares the two recordings, lands one, scores it against
     references and explains what failed.
     """
 
