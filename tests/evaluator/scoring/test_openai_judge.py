@@ -392,18 +392,17 @@ def test_a_metric_judged_by_another_model_of_the_environment_is_another_version(
 
 
 def test_without_a_judge_a_metric_is_its_last_version_in_the_store() -> None:
+    scored = [run_metrics(judged({}, EVALTAP_JUDGE_MODEL=model))[0] for model in ("small", "large")]
     with Store(":memory:") as store:
-        for model in ("small", "large", "medium"):
-            metrics = run_metrics(judged({}, EVALTAP_JUDGE_MODEL=model))
-            start_run(store, "landed", "x", metrics)
-            if model != "medium":  # of which nothing was scored
-                (last,) = metrics
+        for one in (*scored, run_metrics(judged({}, EVALTAP_JUDGE_MODEL="medium"))[0]):
+            start_run(store, "landed", "x", [one])
+            if one in scored:  # nothing was scored under the last
                 row = ("id", "run", "app", "set", "case", 1, "m", 1.0, "passed", 1.0, None, "e", "1",
-                       last.digest, 1, store.now())  # fmt: skip
+                       one.digest, 1, store.now())  # fmt: skip
                 store.append("scores", [row])
 
         (here,) = run_metrics(judged({}), store=store)
         (other,) = run_metrics(judged({"variant": "openai"}), store=store)
 
-    assert here.digest == last.digest
+    assert here.digest == scored[-1].digest
     assert other.digest == run_metrics(judged({"variant": "openai"}))[0].digest
