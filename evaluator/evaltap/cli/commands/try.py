@@ -10,7 +10,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-from evaltap.cli.commands import ui
 from evaltap.cli.declared import options_of
 from evaltap.cli.messages import print_json
 from evaltap.cli.options.inspect import UiOptions
@@ -58,6 +57,8 @@ def run(options: TryOptions) -> int:
             for line in told:
                 print(visible(line))
             if options.open and sys.stdin.isatty() and sys.stdout.isatty():
+                from evaltap.cli.commands import ui  # half a second, for those who look
+
                 print("\nthe page, until Ctrl-C:", flush=True)
                 ui.run(options_of(UiOptions, {"command": "ui", "db": db, "port": 0}))
         skipped = {file.path for file in found.files if file.skipped}

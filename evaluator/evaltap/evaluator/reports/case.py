@@ -161,17 +161,9 @@ def _expect(store: StoreReader, key: Row, turns: Sequence[dict[str, object]]) ->
 def _turns_of_file(store: StoreReader, key: Row, run: str) -> list[dict[str, Any]]:
     """Return the turns of a case as a run scored them, without what only landed turns have."""
     # With models of cases, which most do not need.
-    from evaltap.evaluator.cases.pairing import UnscorableCaseError, pair_turns
-    from evaltap.evaluator.reports.case_files import cases_of_runs
+    from evaltap.evaluator.reports.case_files import scored_turns
 
-    name = key["app_name"], key["eval_set_id"], key["eval_id"]
-    found = None
-    for _, stored, case in cases_of_runs(store, {key["eval_id"]}, [run]):
-        found = case if stored == name else found
-    try:
-        pairs = pair_turns(found or {})
-    except UnscorableCaseError:
-        return []
+    case = key["app_name"], key["eval_set_id"], key["eval_id"]
     return [
         _LANDED_ONLY
         | {
@@ -182,9 +174,9 @@ def _turns_of_file(store: StoreReader, key: Row, run: str) -> list[dict[str, Any
             "invocation_id": turn.invocation_id,
             "capture": turn.capture,
             "actual": turn.data,
-            "expected": wanted.data if wanted.referenced and not pairs.placeholders else None,
+            "expected": expected,
         }
-        for turn, wanted in zip(pairs.actual, pairs.expected, strict=False)
+        for turn, expected in scored_turns(store, case, run)
     ]
 
 

@@ -8,7 +8,9 @@ from typing import Final, NamedTuple
 
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.origin import case_identity, is_sampled
+from evaltap.evaluator.cases.pairing import UnscorableCaseError, pair_turns
 from evaltap.evaluator.cases.text import one_line
+from evaltap.evaluator.cases.turn import Case, Turn
 from evaltap.evaluator.reports.scope import ReportedScores
 from evaltap.evaluator.reports.usage import TurnUse, turn_uses
 from evaltap.evaluator.store.database import sql
@@ -84,6 +86,20 @@ def cases_of_runs(
                 continue
             for case in filter(None, scored_cases(path, ids)):
                 yield run, case_identity(case, eval_set_name(path))[:3], case
+
+
+def scored_turns(store: StoreReader, key: CaseKey, run: str) -> Iterator[tuple[Turn, Case | None]]:
+    """Yield the turns of a case of a file as a run scored them, each with the expected turn."""
+    found = [case for _, stored, case in cases_of_runs(store, {key[2]}, [run]) if stored == key]
+    try:
+        pairs = pair_turns(found[-1] if found else {})
+    except UnscorableCaseError:
+        return
+    expected = [
+        one.data if one.referenced and not pairs.placeholders else None for one in pairs.expected
+    ]
+    for place, turn in enumerate(pairs.actual):
+        yield turn, expected[place] if place < len(expected) else None
 
 
 def scored_cases(path: Path, ids: Container[str] | None = None) -> Iterator[CaseData | None]:
