@@ -26,7 +26,7 @@ from typing import Any, Final, TypeAlias
 from evaltap.evaluator.cases.datasets.columns import parse_columns
 from evaltap.evaluator.cases.datasets.rows import row_case
 from evaltap.evaluator.scoring.contract.context import Services
-from evaltap.evaluator.scoring.judges.openai import retry_after
+from evaltap.evaluator.scoring.judges.retry_after import retry_after
 from evaltap.evaluator.store.database import Store
 from evaltap.experiments.agents.endpoint import OPENER
 from evaltap.experiments.api import evaluate

@@ -17,7 +17,7 @@ from datetime import timedelta
 from multiprocessing.connection import Connection
 from typing import Any, Final, Literal, TypeAlias
 
-from evaltap.evaluator.scoring.judges.openai import retry_after
+from evaltap.evaluator.scoring.judges.retry_after import retry_after
 from evaltap.experiments.agents.base import (
     Agent,
     AgentError,

@@ -34,9 +34,9 @@ from evaltap.evaluator.scoring.judges.budget import (
 from evaltap.evaluator.scoring.judges.cache import CachedJudge, JudgeCache, cache_from, default_path
 from evaltap.evaluator.scoring.judges.endpoint import JudgeSettings
 from evaltap.evaluator.scoring.judges.limits import LimitedJudge, Limiter
-from evaltap.evaluator.scoring.judges.openai import retry_after
 from evaltap.evaluator.scoring.judges.provider import EnvironmentJudges
 from evaltap.evaluator.scoring.judges.retries import RetryingJudge
+from evaltap.evaluator.scoring.judges.retry_after import retry_after
 from evaltap.evaluator.scoring.judges.settings import JudgeLimits, judge_limits
 from evaltap.schemas.errors import ConfigurationError
 from evaltap.schemas.formats.metric import GenerationConfig, JudgeModel

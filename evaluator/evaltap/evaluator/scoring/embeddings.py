@@ -26,7 +26,8 @@ from evaltap.evaluator.scoring.contract.embedder import (
 from evaltap.evaluator.scoring.contract.hosts import OPENAI_URL, among, host_of
 from evaltap.evaluator.scoring.contract.judge import UnreachableError
 from evaltap.evaluator.scoring.judges.http import HttpError
-from evaltap.evaluator.scoring.judges.openai import openai_client, retry_after
+from evaltap.evaluator.scoring.judges.openai import openai_client
+from evaltap.evaluator.scoring.judges.retry_after import retry_after
 from evaltap.evaluator.scoring.judges.settings import DEFAULT_TIMEOUT, timeout_of
 from evaltap.schemas.errors import ConfigurationError
 from evaltap.schemas.formats.criteria import EmbeddingModel

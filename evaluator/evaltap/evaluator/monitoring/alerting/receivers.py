@@ -37,7 +37,7 @@ from evaltap.evaluator.scoring.judges.http import (
     NotSentError,
     ResponseTooLargeError,
 )
-from evaltap.evaluator.scoring.judges.openai import retry_after
+from evaltap.evaluator.scoring.judges.retry_after import retry_after
 from evaltap.schemas.data import Json
 from evaltap.schemas.errors import ConfigurationError, InputError
 from evaltap.schemas.formats.monitor import AlertReceiver

@@ -3,7 +3,6 @@
 One answer is one HTTP request, without retries: each attempt must fit the limits and the budget.
 """
 
-import email.utils
 import json
 import math
 import time
@@ -36,6 +35,7 @@ from evaltap.evaluator.scoring.judges.http import (
     StaleConnectionError,
 )
 from evaltap.evaluator.scoring.judges.retries import ConnectionWentStale
+from evaltap.evaluator.scoring.judges.retry_after import retry_after
 from evaltap.schemas.data import json_bytes
 from evaltap.schemas.errors import ConfigurationError
 from evaltap.schemas.formats.metric import GenerationConfig
@@ -245,24 +245,6 @@ def generation_options(config: GenerationConfig) -> dict[str, Any]:
     if config.stop:
         options["stop"] = config.stop
     return options
-
-
-def retry_after(headers: Mapping[str, str]) -> timedelta | None:
-    """Return the delay that a server requests, in milliseconds, in seconds or as a date; None without one."""
-    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        try:
-            seconds = float(headers.get(name, "")) * unit
-        except ValueError:
-            continue
-        if math.isfinite(seconds) and seconds >= 0:
-            return timedelta(seconds=min(seconds, 86400.0))
-    if (date := email.utils.parsedate_tz(headers.get("retry-after", ""))) is None:
-        return None
-    try:
-        seconds = email.utils.mktime_tz(date) - time.time()
-    except (OverflowError, ValueError):
-        return None
-    return timedelta(seconds=min(max(seconds, 0.0), 86400.0))
 
 
 def _count(value: object) -> int | None:
